@@ -1,0 +1,63 @@
+"""What every metric asks of its inputs, said once."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = Tensor | np.ndarray
+DISTANCES = ("euclidean", "cosine")
+
+
+def check_embeddings(embeddings: Array, name: str = "embeddings") -> Tensor:
+    """The embeddings as a detached float32 or float64 tensor [N, D], or a ValueError that says what is wrong.
+
+    >>> check_embeddings(np.zeros((2, 3), dtype=np.float16)).dtype
+    torch.float32
+    """
+    tensor = torch.as_tensor(embeddings).detach()
+    if tensor.ndim != 2 or 0 in tensor.shape:
+        raise ValueError(
+            f"{name} must be a table [rows, dimensions] with at least one row; got {list(tensor.shape)}"
+        )
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise ValueError(f"{name} must be real numbers; got {tensor.dtype}")
+    tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
+    wrong = (~torch.isfinite(tensor).all(dim=1)).nonzero().flatten().tolist()
+    if wrong:
+        shown = ", ".join(map(str, wrong[:5])) + (", ..." if len(wrong) > 5 else "")
+        raise ValueError(
+            f"{name} has NaN or infinity in {len(wrong)} row(s): {shown}; leave them out or mend them"
+        )
+    return tensor
+
+
+def check_labels(labels: Array, rows: int, device: torch.device, name: str = "labels") -> Tensor:
+    """The labels as an int64 tensor [N] on `device`, or a ValueError that says what is wrong."""
+    tensor = torch.as_tensor(labels).detach()
+    if tensor.ndim != 1 or len(tensor) != rows:
+        raise ValueError(
+            f"{name} must hold one label for each of {rows} rows; got shape {list(tensor.shape)}"
+        )
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise ValueError(f"{name} must be whole numbers; got {tensor.dtype}: number the classes first")
+    return tensor.to(device, torch.int64)
+
+
+def check_distance(distance: str) -> None:
+    """Nothing, or a ValueError naming the distances there are."""
+    if distance not in DISTANCES:
+        raise ValueError(f"unknown distance {distance!r}; choose one of {', '.join(DISTANCES)}")
+
+
+def on_unit_sphere(embeddings: Tensor, name: str = "embeddings") -> Tensor:
+    """Each row divided by its length, in float64: what turns the cosine order into the euclidean one."""
+    double = embeddings.double()
+    lengths = double.square().sum(dim=1, keepdim=True).sqrt()
+    zero = (lengths.flatten() == 0).nonzero().flatten().tolist()
+    if zero:
+        raise ValueError(
+            f"{name} row {zero[0]} is all zeros and has no direction; leave it out or use 'euclidean'"
+        )
+    return double / lengths
