@@ -169,7 +169,6 @@ class WarpedSoftmaxLoss(nn.Module):
         "k1": ("float", 0.3, 0.99),
         "k2": ("float", 1.01, 1.8),
         "scale": ("log", 0.5, 8.0),
-        "delta": ("float", 1.0, 1.5),
     }
     alpha: Tensor
     k1: Tensor
@@ -228,6 +227,13 @@ class WarpedSoftmaxLoss(nn.Module):
             scale=self.scale,
             delta=self.delta,
         )
+
+    def get_extra_state(self) -> dict[str, float]:
+        """Return what a checkpoint needs besides proxies, alpha, k1 and k2."""
+        return {"scale": self.scale, "delta": self.delta}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        self.set_warp(**state)
 
     def extra_repr(self) -> str:
         classes, size = self.proxies.shape
