@@ -26,7 +26,7 @@ def proxy_pairs(draw):
     return torch.stack([own, other]), start
 
 
-def flow(proxies, start, *, own, other, steps=800, size=1.0):
+def flow(proxies, start, *, own, other, steps=800, size=3.0):
     """Let embeddings follow the direction of steepest descent in ever smaller steps.
 
     The small scale keeps the softmax from saturating: it changes how strong forces are, not where they point.
@@ -67,9 +67,9 @@ def test_embeddings_settle_at_alpha_on_the_line_beyond_their_proxy(pair, alpha, 
 @given(proxy_pairs(), st.sampled_from([1.5, 2.0, 3.0]))
 def test_with_a_convex_function_they_run_away(pair, exponent):
     proxies, start = pair
-    ends = flow(proxies, start, own=power(exponent), other=power(exponent), steps=150, size=2.0)
+    ends = flow(proxies, start, own=power(exponent), other=power(exponent), steps=150, size=0.7)
     travelled = (ends - proxies[0]) @ outward(proxies)
-    assert (travelled > 80).all()  # of at most 139 that the steps allow
+    assert (travelled > 25).all()  # of at most 49 that the steps allow
 
 
 @settings(max_examples=6, deadline=None)

@@ -16,6 +16,7 @@ class Part(BaseModel):
 
 class DataPart(Part):
     name: Literal["glyphs"] = "glyphs"
+    max_classes: int | None = Field(None, ge=2, description="use no more training and evaluation classes")
 
 
 class ModelPart(Part):

@@ -32,14 +32,15 @@ def train(recipe: Recipe, folder: Path, *, progress: Progress | None = None) -> 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     glyphs = load_glyphs()
     split = split_classes(len(glyphs.characters))
-    items, labels = items_of(glyphs.labels, split.train)
+    train_classes = split.train[: recipe.data.max_classes]
+    items, labels = items_of(glyphs.labels, train_classes)
     images = glyphs.images[items]
     observed = torch.linspace(0, len(items) - 1, min(OBSERVED, len(items))).long()
 
     torch.manual_seed(recipe.seed)
     model = Embedder(recipe.model.backbone, recipe.model.embedding_size).to(device)
     loss = build_loss(
-        recipe.loss.name, len(split.train), recipe.model.embedding_size, **recipe.loss.settings
+        recipe.loss.name, len(train_classes), recipe.model.embedding_size, **recipe.loss.settings
     ).to(device)
     batches = BalancedBatches(
         labels,
@@ -88,7 +89,7 @@ def train(recipe: Recipe, folder: Path, *, progress: Progress | None = None) -> 
                     }
                 )
 
-    classes = split.validation if recipe.evaluation.split == "validation" else split.test
+    classes = getattr(split, recipe.evaluation.split)[: recipe.data.max_classes]
     items, labels = items_of(glyphs.labels, classes)
     embeddings = embed(model, glyphs.images[items])
     metrics = evaluate_embeddings(
@@ -97,9 +98,10 @@ def train(recipe: Recipe, folder: Path, *, progress: Progress | None = None) -> 
     run.save_embeddings(embeddings, labels)
     run.write_result(
         {
-            "loss": recipe.loss.name,
+            "name": recipe.loss.name,
             "distance": loss.distance,
             "split": recipe.evaluation.split,
+            "classes": {"train": len(train_classes), "evaluated": len(classes)},
             "metrics": metrics | {"avg_dtp": run.history()[-1]["avg_dtp"]},
             "seconds": time.perf_counter() - started,
             "data_sha256": glyphs.sha256,

@@ -17,7 +17,7 @@ from softwarp.studies.demo import demo_recipes
 from softwarp.tune import search, space
 
 
-def main(trials: int = 16, folder: Path = Path("runs/demo_search"), results: Path = Path("results")) -> None:
+def main(trials: int = 14, folder: Path = Path("runs/demo_search"), results: Path = Path("results")) -> None:
     """Search on the validation classes, with equal effort for each loss."""
     outcome = {}
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
