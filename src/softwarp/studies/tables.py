@@ -59,9 +59,10 @@ def benchmark_table(content: dict[str, Any]) -> str:
     lines = [["forward + backward", *heads], ["---", *["---:"] * len(sizes)]]
     for index, row in enumerate(sizes[0]["losses"]):
         lines.append([row["name"], *(_figures(size["losses"][index]) for size in sizes)])
+    threads = content["environment"]["threads"]
     note = (
-        "\nTime as a multiple of the three matrix products that no exact loss can do without, and peak memory "
-        f"beyond parameters and their gradients; by `make bench` on {content['environment']['threads']} CPU threads "
+        "\nTime as a multiple of the three matrix products that no exact loss can do without, and peak "
+        f"memory beyond parameters and their gradients; by `make bench` on {threads} CPU threads "
         "([results/benchmark_loss.json](results/benchmark_loss.json)).\n"
     )
     return _markdown(lines) + note
