@@ -1,0 +1,157 @@
+"""Counting, in one block of scores, the items closer to each query than each of its positives.
+
+Float32 scores decide what they can; what comes nearer to a positive's score than their error is a doubt and
+settled by the float64 distance, ties by index. `ranks.py` says why, and where the blocks come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+FEW_POSITIVES = 24  # up to here a comparison for each positive is cheaper than sorting the block
+SPARE = 32  # items kept beyond the limit when sorting, for doubts at the edge
+DOUBTS_AT_ONCE = 1024  # pairs whose float64 rows are in cache together
+DOUBTS_HELD = 1 << 16  # pairs put off before they are settled
+
+Doubt = tuple[Tensor, Tensor, Tensor]  # row of the block, slot of the positive, column or place of the item
+Counted = tuple[Tensor, Tensor, Callable[[Tensor], Iterator[Doubt]]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """Queries or gallery, as given and once more in the order of their classes, ready for the product."""
+
+    exact: Tensor  # [N, D] as given
+    order: Tensor  # [N] place in the order of classes -> index as given
+    keys: Tensor  # [N] ascending; equal keys, equal class
+    points: Tensor  # [N, D] float32, centred and scaled
+    lengths: Tensor  # [N] float64, of the points
+    scale: float  # what the points were divided by
+
+
+@dataclass
+class Rows:
+    """A block of queries, their positives (nearest first), and how many others lie closer than each."""
+
+    places: slice  # of the queries, in the order of classes
+    distances: Tensor  # [rows, slots] float64; inf where a query has no more positives
+    positives: Tensor  # [rows, slots] gallery index
+    closer: Tensor  # [rows, slots] others known to be closer
+    limit: int  # ranks are exact up to this
+    doubts: list[Doubt] = field(default_factory=list)
+
+
+def exact_distances(left: Tensor, right: Tensor) -> Tensor:
+    """Float64 distances [..., n, m] from differences: each the same number whatever else is asked with it."""
+    return torch.cdist(left.double(), right.double(), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def count_closer(rows: Rows, side: Side, other: Side, columns: slice, scores: Tensor, error: Tensor) -> None:
+    """Adds to `rows.closer` the items of a block of scores [rows, columns] that are certainly closer.
+
+    The rest that might be are put off as `rows.doubts`. Items of a query's own class must score -inf.
+
+    Args:
+        error: [rows] how far a score may be from the truth.
+    """
+    slots = torch.arange(rows.closer.shape[1], device=scores.device)
+    if not len(slots):
+        return
+    low, high = _bounds(rows, side.scale, error, rows.closer + slots >= rows.limit)
+    count = _by_comparing if len(slots) <= FEW_POSITIVES else _by_sorting
+    above_low, above_high, list_between = count(scores, low, high, rows.limit)
+    between = above_low - above_high
+    between[rows.closer + slots + above_high >= rows.limit] = 0
+    if int(between.sum()) > scores.numel() // 8:  # ties everywhere: all in float64 is cheaper than one by one
+        _count_exactly(rows, side, other, columns)
+        return
+    rows.closer += above_high
+    rows.doubts += [(row, slot, column + columns.start) for row, slot, column in list_between(between)]
+    if sum(len(row) for row, _, _ in rows.doubts) > DOUBTS_HELD:
+        settle_doubts(rows, side, other)
+
+
+def settle_doubts(rows: Rows, side: Side, other: Side) -> None:
+    """Adds to `rows.closer` those doubts whose float64 distance is smaller, or equal with a smaller index."""
+    if not rows.doubts:
+        return
+    row, slot, place = (torch.cat(part) for part in zip(*rows.doubts, strict=True))
+    rows.doubts = []
+    query, item = side.order[rows.places][row], other.order[place]
+    pairs = zip(torch.split(query, DOUBTS_AT_ONCE), torch.split(item, DOUBTS_AT_ONCE), strict=True)
+    parts = [exact_distances(side.exact[left][:, None], other.exact[right][:, None]) for left, right in pairs]
+    closer = _is_closer(
+        torch.cat(parts).flatten(), item, rows.distances[row, slot], rows.positives[row, slot]
+    )
+    rows.closer.index_put_((row, slot), closer.long(), accumulate=True)
+
+
+def _is_closer(distance: Tensor, item: Tensor, to_positive: Tensor, positive: Tensor) -> Tensor:
+    return (distance < to_positive) | ((distance == to_positive) & (item < positive))
+
+
+def _bounds(rows: Rows, scale: float, error: Tensor, beyond: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores [rows, slots] surely farther and surely closer than each positive; inf for what nobody asks."""
+    score = -(rows.distances / scale).square() / 2
+    margin = error[:, None] - score * 2**-22  # the second term: the bounds themselves are rounded to float32
+    unasked = beyond | rows.distances.isinf()
+    low, high = (score - margin).float(), (score + margin).float()
+    return low.masked_fill_(unasked, torch.inf), high.masked_fill_(unasked, torch.inf)
+
+
+def _by_comparing(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Counted:
+    """Counts [rows, slots] of scores above each bound, by a pass over the block for each; lists on demand."""
+    passed = torch.empty_like(scores)  # ones and zeros as float32: far quicker to sum than bool
+
+    def above(bounds: Tensor) -> Tensor:
+        counts = [torch.gt(scores, bound[:, None], out=passed).sum(dim=1) for bound in bounds.unbind(1)]
+        return torch.stack(counts, dim=1).long()
+
+    def list_between(between: Tensor) -> Iterator[Doubt]:
+        for row, slot in zip(
+            *(torch.split(part, 256) for part in between.nonzero(as_tuple=True)), strict=True
+        ):
+            lines = scores[row]
+            inside = (lines > low[row, slot][:, None]) & (lines <= high[row, slot][:, None])
+            pair, column = inside.nonzero(as_tuple=True)
+            yield row[pair], slot[pair], column
+
+    return above(low), above(high), list_between
+
+
+def _by_sorting(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Counted:
+    """The same by binary search in the sorted rows, of which no more than the limit's best are needed."""
+    width = scores.shape[1]
+    for kept in (min(limit + SPARE, width), width):
+        values, columns = scores.contiguous().topk(kept, dim=1)
+        descending = -values
+        above_low, above_high = (torch.searchsorted(descending, -bounds) for bounds in (low, high))
+        if not ((above_low == kept) & (above_high < limit)).any():  # else doubts may run past the edge
+            break
+
+    def list_between(between: Tensor) -> Iterator[Doubt]:
+        row, slot = between.nonzero(as_tuple=True)
+        widths = between[row, slot]
+        ends = widths.cumsum(0)
+        position = torch.arange(int(widths.sum()), device=widths.device)
+        position += (above_high[row, slot] - ends + widths).repeat_interleave(widths)
+        row, slot = row.repeat_interleave(widths), slot.repeat_interleave(widths)
+        yield row, slot, columns[row, position]
+
+    return above_low, above_high, list_between
+
+
+def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> None:
+    """Adds to `rows.closer` every closer item of the block, all in float64."""
+    item, keys = other.order[columns], other.keys[columns]
+    for start in range(0, len(rows.closer), 64):
+        part = slice(start, start + 64)
+        distance = exact_distances(side.exact[side.order[rows.places][part]], other.exact[item])
+        distance[side.keys[rows.places][part, None] == keys] = torch.inf
+        for slot in range(rows.closer.shape[1]):
+            to_positive, positive = rows.distances[part, slot, None], rows.positives[part, slot, None]
+            rows.closer[part, slot] += _is_closer(distance, item, to_positive, positive).sum(dim=1)
