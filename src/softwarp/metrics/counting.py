@@ -108,7 +108,8 @@ def _by_comparing(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Coun
     passed = torch.empty_like(scores)  # ones and zeros as float32: far quicker to sum than bool
 
     def above(bounds: Tensor) -> Tensor:
-        counts = [torch.gt(scores, bound[:, None], out=passed).sum(dim=1) for bound in bounds.unbind(1)]
+        columns = bounds.T.contiguous()  # strided bounds would cost the comparison its vector instructions
+        counts = [torch.gt(scores, bound[:, None], out=passed).sum(dim=1) for bound in columns]
         return torch.stack(counts, dim=1).long()
 
     def list_between(between: Tensor) -> Iterator[Doubt]:
