@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from softwarp.metrics.scores import Side, exact_distances, score_error
+
 FEW_POSITIVES = 24  # up to here a comparison for each positive is cheaper than sorting the block
 SPARE = 32  # items kept beyond the limit when sorting, for doubts at the edge
 DOUBTS_AT_ONCE = 1024  # pairs whose float64 rows are in cache together
@@ -19,18 +21,6 @@ DOUBTS_HELD = 1 << 16  # pairs put off before they are settled
 
 Doubt = tuple[Tensor, Tensor, Tensor]  # row of the block, slot of the positive, column or place of the item
 Counted = tuple[Tensor, Tensor, Callable[[Tensor], Iterator[Doubt]]]
-
-
-@dataclass(frozen=True)
-class Side:
-    """Queries or gallery, as given and once more in the order of their classes, ready for the product."""
-
-    exact: Tensor  # [N, D] as given
-    order: Tensor  # [N] place in the order of classes -> index as given
-    keys: Tensor  # [N] ascending; equal keys, equal class
-    points: Tensor  # [N, D] float32, centred and scaled
-    lengths: Tensor  # [N] float64, of the points
-    scale: float  # what the points were divided by
 
 
 @dataclass
@@ -45,22 +35,15 @@ class Rows:
     doubts: list[Doubt] = field(default_factory=list)
 
 
-def exact_distances(left: Tensor, right: Tensor) -> Tensor:
-    """Float64 distances [..., n, m] from differences: each the same number whatever else is asked with it."""
-    return torch.cdist(left.double(), right.double(), compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def count_closer(rows: Rows, side: Side, other: Side, columns: slice, scores: Tensor, error: Tensor) -> None:
+def count_closer(rows: Rows, side: Side, other: Side, columns: slice, scores: Tensor) -> None:
     """Adds to `rows.closer` the items of a block of scores [rows, columns] that are certainly closer.
 
     The rest that might be are put off as `rows.doubts`. Items of a query's own class must score -inf.
-
-    Args:
-        error: [rows] how far a score may be from the truth.
     """
     slots = torch.arange(rows.closer.shape[1], device=scores.device)
     if not len(slots):
         return
+    error = score_error(side, other, rows.places, columns)
     low, high = _bounds(rows, side.scale, error, rows.closer + slots >= rows.limit)
     count = _by_comparing if len(slots) <= FEW_POSITIVES else _by_sorting
     above_low, above_high, list_between = count(scores, low, high, rows.limit)

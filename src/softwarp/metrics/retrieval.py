@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
+from softwarp.metrics.checks import Array, check_labels, check_sides
 from softwarp.metrics.progress import bar, full_precision
 from softwarp.metrics.ranks import positive_ranks
 
@@ -89,7 +89,7 @@ def retrieval_per_query(
     for k in (*ks, *map_ks, *ndcg_ks):
         if k < 1:
             raise ValueError(f"K counts the nearest items and starts at 1; got {k}")
-    queries, items = _points(embeddings, gallery, distance, device)
+    queries, items = check_sides(embeddings, gallery, distance, device)
     query_labels = check_labels(labels, len(queries), queries.device)
     if (gallery is None) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels go together: give both or neither")
@@ -104,21 +104,6 @@ def retrieval_per_query(
             for name, value in _from_ranks(ranks, ks, map_ks, ndcg_ks).items():
                 values.setdefault(name, own.new_empty(len(queries), dtype=torch.float64))[rows] = value
     return values
-
-
-def _points(
-    embeddings: Array, gallery: Array | None, distance: str, device: torch.device | str | None
-) -> tuple[Tensor, Tensor | None]:
-    """Queries and gallery, checked, on one device, on the unit sphere where the distance is the cosine."""
-    check_distance(distance)
-    queries = check_embeddings(embeddings)
-    queries = queries.to(device) if device is not None else queries
-    items = None if gallery is None else check_embeddings(gallery, "gallery").to(queries.device)
-    if items is not None and items.shape[1] != queries.shape[1]:
-        raise ValueError(f"embeddings have {queries.shape[1]} dimensions and gallery {items.shape[1]}")
-    if distance == "cosine":
-        return on_unit_sphere(queries), None if items is None else on_unit_sphere(items, "gallery")
-    return queries, items
 
 
 def _own_rows(
@@ -145,7 +130,7 @@ def _from_ranks(
     """Metrics [b] from ranks [b, R] of the positives, nearest first, inf for none."""
     ranks = torch.nn.functional.pad(ranks, (0, 1), value=torch.inf)  # so that there is a nearest one
     count = ranks.isfinite().sum(dim=1).double()
-    place = torch.arange(1, ranks.shape[1] + 1, device=ranks.device)
+    place = torch.arange(1, ranks.shape[1] + 1, dtype=torch.float64, device=ranks.device)
     nobody = count == 0
 
     def average_precision(k: Tensor) -> Tensor:
@@ -165,30 +150,3 @@ def _from_ranks(
         **{f"ndcg@{k}": gain(torch.full_like(count, k)) for k in ndcg_ks},
     }
     return {name: value.masked_fill(nobody, torch.nan) for name, value in metrics.items()}
-
-
-def nearest_neighbours(
-    embeddings: Array, k: int, *, gallery: Array | None = None, distance: str = "euclidean"
-) -> tuple[Tensor, Tensor]:
-    """Distances (float64) and indices [N, k] of the nearest items; without a gallery no row finds itself.
-
-    >>> nearest_neighbours(torch.tensor([[0.0], [1.0], [5.0]]), 1)[1].flatten().tolist()
-    [1, 0, 1]
-    """
-    check_distance(distance)
-    queries = check_embeddings(embeddings)
-    items = queries if gallery is None else check_embeddings(gallery, "gallery").to(queries.device)
-    if not 1 <= k <= len(items) - (gallery is None):
-        raise ValueError(f"k is {k}, but there are only {len(items) - (gallery is None)} items to find")
-    if distance == "cosine":
-        queries, items = on_unit_sphere(queries), on_unit_sphere(items, "gallery")
-    found = []
-    for start in range(0, len(queries), 256):
-        block = queries[start : start + 256].double()
-        distances = torch.cdist(block, items.double(), compute_mode="donot_use_mm_for_euclid_dist")
-        if gallery is None:
-            distances[torch.arange(len(block)), start + torch.arange(len(block))] = torch.inf
-        found.append(distances.sort(dim=1, stable=True))
-    values = torch.cat([block.values[:, :k] for block in found])
-    indices = torch.cat([block.indices[:, :k] for block in found])
-    return (values.square() / 2 if distance == "cosine" else values), indices
