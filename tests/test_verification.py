@@ -22,7 +22,7 @@ def accuracies_by_kfold(distances, same, folds):
         levels = np.unique(distances[train])
         between = (levels[1:] + levels[:-1]) / 2
         grid = np.concatenate([levels[:1], between, [np.nextafter(levels[-1], np.inf)]])
-        scores = [accuracy_score(same[train], distances[train] < threshold) for threshold in grid]
+        scores = ((distances[train] < grid[:, None]) == same[train]).mean(axis=1)
         results.append(accuracy_score(same[test], distances[test] < grid[int(np.argmax(scores))]))
     return results
 
