@@ -1,0 +1,1 @@
+"""Run folders and studies -> one self-contained HTML file."""

@@ -1,0 +1,59 @@
+"""Writing files so that a crash leaves the old content or the new one, never a broken mixture."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a binary file that takes the place of `path` when the block ends without an error.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with atomic_write(path) as file: _ = file.write(b"kept")
+    >>> path.read_text()
+    'kept'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+        _sync_folder(path.parent)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, atomically."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder for softwarp; `SOFTWARP_CACHE` overrides it."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("SOFTWARP_CACHE") or Path(base) / "softwarp")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

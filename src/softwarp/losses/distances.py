@@ -1,0 +1,100 @@
+"""Distances from embeddings to proxies, and the checks that every proxy loss makes of its input."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def euclidean_distances(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """Return |e_i - p_j| as [N, C], from direct differences, in float32 at least.
+
+    The usual expansion |e|^2 + |p|^2 - 2ep loses all digits where distances are small beside norms;
+    this form does not, and its gradient at distance zero is zero. It is the slow, exact one.
+
+    >>> euclidean_distances(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 4.0]]))
+    tensor([[5.]])
+    """
+    embeddings, proxies = full_precision(embeddings, proxies)
+    return torch.cdist(embeddings, proxies, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def full_precision(*tensors: Tensor) -> list[Tensor]:
+    """Return the tensors in their widest common type, and in float32 at least."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return [tensor.to(dtype) for tensor in tensors]
+
+
+def check_batch(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> None:
+    """Raise a ValueError that says what is wrong with the shapes, types or labels, if anything is."""
+    if embeddings.dim() != 2 or proxies.dim() != 2:
+        raise ValueError(
+            "embeddings must be [N, D] and proxies [C, D], "
+            f"got {list(embeddings.shape)} and {list(proxies.shape)}; flatten each sample to one vector"
+        )
+    if embeddings.shape[1] != proxies.shape[1]:
+        raise ValueError(
+            f"embeddings have {embeddings.shape[1]} dimensions, proxies {proxies.shape[1]}: "
+            "construct the loss with embedding_size equal to the model's output size"
+        )
+    if not embeddings.is_floating_point():
+        raise ValueError(f"embeddings must be floating point, got {embeddings.dtype}; call .float() on them")
+    if labels.shape != embeddings.shape[:1]:
+        raise ValueError(
+            f"labels must be [N] = [{embeddings.shape[0]}], one for each embedding, got {list(labels.shape)}"
+        )
+    if labels.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"labels must be integers (class indices), got {labels.dtype}; call .long() on them")
+    if not len(labels):
+        raise ValueError("the batch is empty: give at least one embedding")
+    low, high = (int(bound) for bound in torch.aminmax(labels))
+    if low < 0 or high >= len(proxies):
+        raise ValueError(
+            f"labels must be 0 to {len(proxies) - 1} for {len(proxies)} classes, got {low} to {high}; "
+            "renumber the classes or construct the loss with a larger num_classes"
+        )
+
+
+def check_finite(loss: Tensor, embeddings: Tensor, proxies: Tensor) -> None:
+    """Raise a ValueError that names the rows which made the loss NaN or infinite, if any did."""
+    if math.isfinite(loss.detach().sum()):
+        return
+    for name, tensor in (("embeddings", embeddings), ("proxies", proxies)):
+        rows = (~torch.isfinite(tensor)).any(dim=1).nonzero().flatten().tolist()
+        if rows:
+            shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+            raise ValueError(
+                f"{name} hold NaN or infinity in {len(rows)} of {len(tensor)} rows ({shown}): "
+                "lower the learning rate or clip gradients, and look at the input of those rows"
+            )
+    raise ValueError(
+        f"the loss overflows {loss.dtype}: embeddings reach {embeddings.abs().max():.3g}, "
+        f"proxies {proxies.abs().max():.3g}; lower the learning rate or the scale"
+    )
+
+
+def init_proxies(num_classes: int, embedding_size: int, init: str = "kaiming") -> nn.Parameter:
+    """Return proxies [C, D], drawn by one of `PROXY_INITS`.
+
+    `kaiming` is the authors' (normal, fan out: deviation sqrt(2 / C)), `normal` has deviation 1,
+    `proxy_nca_pp` is that of ProxyNCA++ (deviation 1/8), `zeros` puts all of them on the origin.
+    """
+    if num_classes < 1 or embedding_size < 1:
+        raise ValueError(
+            f"num_classes and embedding_size must be at least 1, got {num_classes} and {embedding_size}"
+        )
+    if init not in PROXY_INITS:
+        raise ValueError(f"proxy_init must be one of {', '.join(PROXY_INITS)}, got {init!r}")
+    proxies = torch.empty(num_classes, embedding_size)
+    PROXY_INITS[init](proxies)
+    return nn.Parameter(proxies)
+
+
+PROXY_INITS = {
+    "kaiming": lambda proxies: nn.init.kaiming_normal_(proxies, mode="fan_out"),
+    "normal": nn.init.normal_,
+    "proxy_nca_pp": lambda proxies: nn.init.normal_(proxies, std=1 / 8),
+    "zeros": nn.init.zeros_,
+}

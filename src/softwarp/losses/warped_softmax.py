@@ -1,0 +1,269 @@
+"""Realigned Softmax Warping (DeMoor & Prevost): softmax over warped Euclidean distances to proxies.
+
+    loss_i = log(1 + sum_{j != y_i} exp(s f1(t_iy) - s f2(t_ij))),   t_ij = |e_i - p_j|      (Eq. 8)
+
+| symbol  | parameter | default | where |
+|---------|-----------|---------|-------|
+| t       | distances | -       | section 3, unnormalised Euclidean |
+| f1, f2  | own, other| Eq. 7, t| Eq. 6: own distance through f1, the others through f2 |
+| alpha   | alpha     | -       | Eq. 7: radius where the force on an embedding turns round |
+| k1, k2  | k1, k2    | -       | Eq. 7: slopes inside and beyond alpha, 0 < k1 <= 1 <= k2 |
+| k Delta | delta     | 1.0     | Eq. 7: multiplier on Delta (0 = none; the authors ran 1.30, 1.50, 1.348) |
+| -       | scale     | 1.0     | multiplies distances; the authors' code calls it temperature |
+
+`softmax_loss` and `warped_softmax_loss` are the specification, `fused_warped_softmax_loss` the fast
+form that the modules use. Differs from the official code: the own distance comes from a direct
+difference, and there is no floor of 1e-6 under distances; at distance zero the gradient is zero.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from softwarp.losses.distances import (
+    check_batch,
+    check_finite,
+    euclidean_distances,
+    full_precision,
+    init_proxies,
+)
+from softwarp.losses.fused import fused_softmax
+from softwarp.losses.warps import Warp, identity, piecewise
+
+
+def softmax_loss(
+    embeddings: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    *,
+    own: Warp = identity,
+    other: Warp = identity,
+    scale: float = 1.0,
+) -> Tensor:
+    """Return the loss of Eq. 8 for each sample, [N], with any f1 (`own`) and f2 (`other`).
+
+    >>> proxies = torch.tensor([[0.0], [10.0]])
+    >>> softmax_loss(torch.tensor([[5.0]]), proxies, torch.tensor([0]))
+    tensor([0.6931])
+    """
+    check_batch(embeddings, proxies, labels)
+    target = labels.long()[:, None]
+    t = euclidean_distances(embeddings, proxies)
+    own_logit = -scale * own(t.gather(1, target).squeeze(1))[:, None]
+    gaps = (-scale * other(t) - own_logit).scatter(1, target, 0.0)
+    loss = gaps.logsumexp(dim=1)
+    check_finite(loss, embeddings, proxies)
+    return loss
+
+
+def warped_softmax_loss(
+    embeddings: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float | Tensor,
+    k1: float | Tensor,
+    k2: float | Tensor,
+    scale: float = 1.0,
+    delta: float = 1.0,
+) -> Tensor:
+    """Return the warped softmax loss (Eq. 7 and 8) for each sample, [N]: the specification.
+
+    Args:
+        alpha: radius >= 0; a number, or a tensor [C] with one value a class (so are k1 and k2).
+        k1: positive slope inside alpha; below 1 it pushes embeddings outward.
+        k2: positive slope beyond alpha; above 1 it pulls them back.
+        scale: positive factor on all distances.
+        delta: multiplier on the paper's Delta; 1 leaves the value below alpha unwarped.
+
+    >>> proxies = torch.tensor([[0.0], [10.0]])
+    >>> warped_softmax_loss(torch.tensor([[5.0]]), proxies, torch.tensor([0]), alpha=3.0, k1=0.5, k2=2.0)
+    tensor([2.1269])
+    """
+    check_batch(embeddings, proxies, labels)
+    check_warp(len(proxies), alpha=alpha, k1=k1, k2=k2, scale=scale, delta=delta)
+    warp = piecewise(
+        alpha=_per_sample(alpha, labels), k1=_per_sample(k1, labels), k2=_per_sample(k2, labels), delta=delta
+    )
+    return softmax_loss(embeddings, proxies, labels, own=warp, scale=scale)
+
+
+def fused_warped_softmax_loss(
+    embeddings: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float | Tensor,
+    k1: float | Tensor,
+    k2: float | Tensor,
+    scale: float = 1.0,
+    delta: float = 1.0,
+    chunk_rows: int | None = None,
+    tile_columns: int | None = None,
+) -> Tensor:
+    """Return the mean of `warped_softmax_loss` as a scalar, fast and in bounded memory.
+
+    Args:
+        chunk_rows: rows of the N x C matrix that are held at a time; by default 128 MB of them.
+        tile_columns: columns worked on at a time; by default as many as stay in the cache.
+    """
+    check_batch(embeddings, proxies, labels)
+    wide_embeddings, wide_proxies = full_precision(embeddings, proxies)
+    loss = fused_softmax(
+        wide_embeddings,
+        wide_proxies,
+        labels.long(),
+        alpha=_per_sample(alpha, labels),
+        k1=_per_sample(k1, labels),
+        k2=_per_sample(k2, labels),
+        scale=scale,
+        delta=delta,
+        chunk_rows=chunk_rows,
+        tile_columns=tile_columns,
+    )
+    check_finite(loss, embeddings, proxies)
+    return loss
+
+
+def _per_sample(value: float | Tensor, labels: Tensor) -> float | Tensor:
+    return value[labels] if isinstance(value, Tensor) and value.dim() else value
+
+
+def check_warp(
+    num_classes: int,
+    *,
+    alpha: float | Tensor,
+    k1: float | Tensor,
+    k2: float | Tensor,
+    scale: float,
+    delta: float,
+) -> None:
+    """Raise a ValueError unless the slopes and scale are positive and alpha and delta not negative."""
+    for name, value in (("alpha", alpha), ("k1", k1), ("k2", k2), ("scale", scale), ("delta", delta)):
+        tensor = torch.as_tensor(value)
+        per_class = name in ("alpha", "k1", "k2") and tensor.shape == (num_classes,)
+        if tensor.dim() and not per_class:
+            raise ValueError(
+                f"{name} must be a number or a tensor [{num_classes}] with one value a class, "
+                f"got shape {list(tensor.shape)}"
+            )
+        if name in ("alpha", "delta"):
+            if not bool((tensor >= 0).all()):
+                raise ValueError(f"{name} must be at least 0, got {value}")
+        elif not bool(((tensor > 0) & torch.isfinite(tensor)).all()):
+            raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
+class WarpedSoftmaxLoss(nn.Module):
+    """The mean warped softmax loss over a batch, with one learned proxy a class.
+
+    >>> loss = WarpedSoftmaxLoss(num_classes=10, embedding_size=4, alpha=2.0, k1=0.8, k2=1.2)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "euclidean"
+    search_space: ClassVar[dict[str, Any]] = {
+        "alpha": ("log", 0.5, 40.0),
+        "k1": ("float", 0.3, 0.99),
+        "k2": ("float", 1.01, 1.8),
+        "scale": ("log", 0.1, 10.0),
+    }
+    alpha: Tensor
+    k1: Tensor
+    k2: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        alpha: float | Tensor,
+        k1: float | Tensor,
+        k2: float | Tensor,
+        scale: float = 1.0,
+        delta: float = 1.0,
+        proxy_init: str = "kaiming",
+    ) -> None:
+        super().__init__()
+        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
+        self.set_warp(alpha=alpha, k1=k1, k2=k2, scale=scale, delta=delta)
+
+    def set_warp(
+        self,
+        *,
+        alpha: float | Tensor | None = None,
+        k1: float | Tensor | None = None,
+        k2: float | Tensor | None = None,
+        scale: float | None = None,
+        delta: float | None = None,
+    ) -> None:
+        """Change some of the warp's parameters, keep the rest: the start of a second phase."""
+        new = {"alpha": alpha, "k1": k1, "k2": k2, "scale": scale, "delta": delta}
+        warp: dict[str, Any] = {
+            name: getattr(self, name) if value is None else value for name, value in new.items()
+        }
+        check_warp(len(self.proxies), **warp)
+        k1, k2 = torch.as_tensor(warp["k1"]), torch.as_tensor(warp["k2"])
+        if not bool((k1 <= 1).all() and (k2 >= 1).all()):
+            raise ValueError(
+                f"the warp needs 0 < k1 <= 1 <= k2, got k1={warp['k1']}, k2={warp['k2']}; "
+                "for other slopes call warped_softmax_loss, which takes any positive ones"
+            )
+        for name in ("alpha", "k1", "k2"):
+            value = torch.as_tensor(warp[name], dtype=self.proxies.dtype, device=self.proxies.device)
+            self.register_buffer(name, value)
+        self.scale, self.delta = float(warp["scale"]), float(warp["delta"])
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return fused_warped_softmax_loss(
+            embeddings,
+            self.proxies,
+            labels,
+            alpha=self.alpha,
+            k1=self.k1,
+            k2=self.k2,
+            scale=self.scale,
+            delta=self.delta,
+        )
+
+    def get_extra_state(self) -> dict[str, float]:
+        """Return what a checkpoint needs besides proxies, alpha, k1 and k2."""
+        return {"scale": self.scale, "delta": self.delta}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        self.set_warp(**state)
+
+    def extra_repr(self) -> str:
+        classes, size = self.proxies.shape
+        return f"num_classes={classes}, embedding_size={size}, scale={self.scale}, delta={self.delta}"
+
+
+class EuclideanSoftmaxLoss(nn.Module):
+    """The softmax over Euclidean distances without a warp (Eq. 4): k1 = k2 = 1.
+
+    >>> loss = EuclideanSoftmaxLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "euclidean"
+    search_space: ClassVar[dict[str, Any]] = {"scale": ("log", 0.1, 10.0)}
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, *, scale: float = 1.0, proxy_init: str = "kaiming"
+    ) -> None:
+        super().__init__()
+        check_warp(num_classes, alpha=0.0, k1=1.0, k2=1.0, scale=scale, delta=0.0)
+        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
+        self.scale = scale
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return fused_warped_softmax_loss(
+            embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=self.scale
+        )
+
+    def extra_repr(self) -> str:
+        classes, size = self.proxies.shape
+        return f"num_classes={classes}, embedding_size={size}, scale={self.scale}"

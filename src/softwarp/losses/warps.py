@@ -1,0 +1,71 @@
+"""The functions f1 and f2 of Eq. 6: what is done to a distance before the softmax sees it.
+
+Each maker returns a function of a tensor of distances t >= 0, so that any pair can be handed to
+`softmax_loss(..., own=f1, other=f2)`. The paper's Table 3 compares them all.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Warp = Callable[[Tensor], Tensor]
+
+
+def identity(t: Tensor) -> Tensor:
+    """Return t: f2 of the paper's loss, and both functions of Eq. 4.
+
+    >>> identity(torch.tensor([2.0]))
+    tensor([2.])
+    """
+    return t
+
+
+def power(exponent: float) -> Warp:
+    """Return t -> t^exponent: convex above 1 (separates), concave below 1 (compacts).
+
+    The gradient at t = 0 is zero, where that of sqrt(t) would be infinite.
+
+    >>> power(2.0)(torch.tensor([3.0]))
+    tensor([9.])
+    """
+    if not exponent > 0:
+        raise ValueError(f"exponent must be positive so that the function is increasing, got {exponent}")
+
+    def raised(t: Tensor) -> Tensor:
+        positive = t > 0
+        return torch.where(positive, torch.where(positive, t, 1.0) ** exponent, 0.0)
+
+    return raised
+
+
+def scaled(factor: float) -> Warp:
+    """Return t -> factor * t: the "half warps" of Table 3, outward below 1, inward above.
+
+    >>> scaled(0.5)(torch.tensor([3.0]))
+    tensor([1.5000])
+    """
+    if not factor > 0:
+        raise ValueError(f"factor must be positive so that the function is increasing, got {factor}")
+    return lambda t: factor * t
+
+
+def piecewise(*, alpha: float | Tensor, k1: float | Tensor, k2: float | Tensor, delta: float = 1.0) -> Warp:
+    """Return the warp of Eq. 7: slope k1 inside the radius alpha, slope k2 beyond it.
+
+        f1(t) = k1 t + delta * stopgrad((1 - k1) t)    for t < alpha
+                k2 t + (1 - k2) alpha                  for t >= alpha
+
+    With delta = 1 (the paper's Delta) the value is t itself below alpha while the gradient is k1:
+    embeddings feel the warp, the loss is not handicapped by it.
+
+    >>> piecewise(alpha=2.0, k1=0.5, k2=2.0)(torch.tensor([1.0, 3.0]))
+    tensor([1., 4.])
+    """
+
+    def warp(t: Tensor) -> Tensor:
+        inside = k1 * t + delta * ((1 - k1) * t).detach()
+        outside = k2 * t + (1 - k2) * alpha
+        return torch.where(t < alpha, inside, outside)
+
+    return warp

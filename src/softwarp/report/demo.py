@@ -1,0 +1,108 @@
+"""The demo's report: table, curves, retrieval gallery and projection of unseen classes in one HTML file."""
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from jinja2 import Environment, PackageLoader, select_autoescape
+from PIL import Image
+from torch import Tensor
+
+from softwarp.data.glyphs import Glyphs, load_glyphs
+from softwarp.data.splits import items_of, split_classes
+from softwarp.files import write_text
+from softwarp.metrics import nearest_neighbours
+from softwarp.report.figures import curves, projection
+from softwarp.runs import Run
+
+QUERIES = 8
+NEIGHBOURS = 11  # as many as a character has other styles
+PROJECTED = 16  # classes
+
+
+def write_report(path: Path, runs: dict[str, Run], result: dict[str, Any]) -> None:
+    """Write the report; nothing in it is loaded from elsewhere."""
+    glyphs = load_glyphs()
+    images, characters = evaluated(glyphs, next(iter(runs.values())))
+    spaces = {title: (*run.load_embeddings(), run.result()["distance"]) for title, run in runs.items()}
+    page = Environment(loader=PackageLoader("softwarp.report"), autoescape=select_autoescape(["jinja"]))
+    html = page.get_template("demo.html.jinja").render(
+        result=result,
+        curves=curves({title: run.history() for title, run in runs.items()}, radii(runs)),
+        gallery=gallery(images, spaces),
+        projections={
+            title: projection(*_first_classes(embeddings, labels), distance, characters)
+            for title, (embeddings, labels, distance) in spaces.items()
+        },
+    )
+    write_text(path, html)
+
+
+def evaluated(glyphs: Glyphs, run: Run) -> tuple[Tensor, str]:
+    """Return the images that the run was evaluated on, in its embeddings' order, and the characters."""
+    recipe = run.recipe()
+    split = split_classes(len(glyphs.characters))
+    classes = getattr(split, recipe.evaluation.split)[: recipe.data.max_classes]
+    items, _ = items_of(glyphs.labels, classes)
+    return glyphs.images[items], "".join(glyphs.characters[label] for label in classes.tolist())
+
+
+def radii(runs: dict[str, Run]) -> dict[str, list[float]]:
+    """Return alpha for each epoch of the runs that have one."""
+    found = {}
+    for title, run in runs.items():
+        recipe = run.recipe()
+        alpha = recipe.loss.settings.get("alpha")
+        if alpha is not None:
+            steps = []
+            for phase in recipe.phases:
+                alpha = phase.warp.get("alpha", alpha)
+                steps += [float(alpha)] * phase.epochs
+            found[title] = steps
+    return found
+
+
+def gallery(images: Tensor, spaces: dict[str, tuple[Tensor, Tensor, str]]) -> list[dict[str, Any]]:
+    """Return, for some queries that not every loss answers perfectly, each loss's nearest images."""
+    found = {
+        title: nearest_neighbours(embeddings, NEIGHBOURS, distance=distance)[1]
+        for title, (embeddings, _, distance) in spaces.items()
+    }
+    _, labels, _ = next(iter(spaces.values()))
+    right = {title: labels[indices] == labels[:, None] for title, indices in found.items()}
+    hard = torch.stack([hits.all(dim=1) for hits in right.values()]).all(dim=0).logical_not()
+    candidates = hard.nonzero().flatten() if hard.any() else torch.arange(len(labels))
+    chosen = candidates[torch.linspace(0, len(candidates) - 1, QUERIES).long()].tolist()
+    return [
+        {
+            "query": picture(images[query]),
+            "answers": [
+                {
+                    "loss": title,
+                    "items": [
+                        {"image": picture(images[index]), "right": hit}
+                        for index, hit in zip(
+                            found[title][query].tolist(), right[title][query].tolist(), strict=True
+                        )
+                    ],
+                }
+                for title in found
+            ],
+        }
+        for query in chosen
+    ]
+
+
+def picture(image: Tensor) -> str:
+    """Return a grey image [1, H, W] as a data URI, dark on white."""
+    buffer = io.BytesIO()
+    Image.fromarray(255 - image[0].numpy()).save(buffer, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _first_classes(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    classes = torch.linspace(0, int(labels.max()), PROJECTED).long()
+    shown = torch.isin(labels, classes)
+    return embeddings[shown], labels[shown]

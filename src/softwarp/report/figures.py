@@ -1,0 +1,61 @@
+"""Figures as SVG text, drawn by matplotlib without a screen."""
+
+import io
+from typing import Any
+
+import matplotlib
+import torch
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from torch import Tensor
+
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
+
+
+def curves(histories: dict[str, list[dict[str, Any]]], radii: dict[str, list[float]]) -> Markup:
+    """Return training loss and AvgDTP by epoch; where a run has a radius alpha, it is dashed beside."""
+    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for colour, (title, rows) in zip(COLOURS, histories.items(), strict=False):
+        epochs = [row["epoch"] for row in rows]
+        left.plot(epochs, [row["loss"] for row in rows], color=colour, label=title)
+        right.plot(epochs, [row["avg_dtp"] for row in rows], color=colour, label=title)
+        if title in radii:
+            right.plot(
+                epochs, radii[title], color=colour, linestyle="--", linewidth=1, label=f"alpha of {title}"
+            )
+    left.set(title="training loss", xlabel="epoch", yscale="log")
+    right.set(title="AvgDTP: mean distance to the own proxy", xlabel="epoch", ylim=(0, None))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=8)
+    return svg(figure)
+
+
+def projection(embeddings: Tensor, labels: Tensor, distance: str, characters: str) -> Markup:
+    """Return the first two principal components, each point drawn as its character."""
+    points = torch.nn.functional.normalize(embeddings) if distance == "cosine" else embeddings
+    points = points - points.mean(dim=0)
+    _, _, directions = torch.linalg.svd(points, full_matrices=False)
+    flat = (points @ directions[:2].T).numpy()
+    classes = labels.unique().tolist()
+    colours = matplotlib.color_sequences["tab20"]
+    figure = Figure(figsize=(4.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.scatter(flat[:, 0], flat[:, 1], s=0)  # sets the limits
+    for (x, y), label in zip(flat, labels.tolist(), strict=True):
+        colour = colours[classes.index(label) % len(colours)]
+        axes.text(x, y, characters[label], color=colour, ha="center", va="center", parse_math=False)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set(xticks=[], yticks=[])
+    return svg(figure)
+
+
+def svg(figure: Figure) -> Markup:
+    """Return the figure as an <svg> element, the same for the same figure."""
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "softwarp"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return Markup(text[text.index("<svg") :])

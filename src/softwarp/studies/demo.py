@@ -1,0 +1,92 @@
+"""The demo: three losses, the same network, batches and budget, judged on characters never seen."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from softwarp.recipe import Recipe, parse_recipe, read_recipe
+from softwarp.report.demo import NEIGHBOURS, PROJECTED, write_report
+from softwarp.runs import Run, environment, write_json
+from softwarp.train import train
+
+LOSSES = {
+    "warped_softmax": "warped softmax",
+    "euclidean_softmax": "Euclidean softmax",
+    "proxy_nca_pp": "ProxyNCA++",
+}
+COLUMNS = {
+    "recall@1": "Recall@1",
+    "recall@2": "Recall@2",
+    "recall@4": "Recall@4",
+    "map@r": "MAP@R",
+    "nmi": "NMI",
+    "avg_dtp": "AvgDTP",
+}
+CAPTION = (
+    "Percentages on unseen characters, one seed; AvgDTP: mean distance of training embeddings to their proxy "
+    "(ProxyNCA++ measures it on the unit sphere)."
+)
+
+
+def run_demo(
+    output: Path, *, seed: int = 0, quick: bool = False, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Train, evaluate, write result.json and report.html into `output`; return the result."""
+    runs = collect(output, seed=seed, quick=quick, progress=progress)
+    result = summarise(runs, seed=seed, quick=quick)
+    write_json(output / "result.json", result)
+    write_report(output / "report.html", runs, result)
+    return result
+
+
+def demo_recipes() -> dict[str, Recipe]:
+    """Return the recipe of each loss; apart from the loss and its learning rates they are the same."""
+    folder = Path(str(files("softwarp") / "recipes"))
+    return {name: read_recipe(folder / f"glyphs_{name}.yaml") for name in LOSSES}
+
+
+def collect(output: Path, *, seed: int, quick: bool, progress: Progress | None = None) -> dict[str, Run]:
+    """Return the three finished runs, by the loss's title."""
+    runs = {}
+    for name, recipe in demo_recipes().items():
+        settings = recipe.model_dump()
+        settings["seed"] = seed
+        if quick:
+            settings["data"]["max_classes"] = 100
+            for phase in settings["phases"]:
+                phase["epochs"] = 2
+        runs[LOSSES[name]] = train(parse_recipe(settings), output / name, progress=progress)
+    return runs
+
+
+def summarise(runs: dict[str, Run], *, seed: int, quick: bool) -> dict[str, Any]:
+    """Return what the table says, with all that the numbers depend on."""
+    rows = []
+    for title, run in runs.items():
+        result = run.result()
+        cells = [_cell(name, result["metrics"][name]) for name in COLUMNS]
+        rows.append({"loss": title, "cells": cells, **result, "recipe": run.recipe().model_dump(mode="json")})
+    for row in rows:
+        row["best"] = [name != "avg_dtp" and _leads(row, rows, name) for name in COLUMNS]
+    command = f"softwarp demo --seed {seed}" + (" --quick" if quick else "")
+    return {
+        "title": "Retrieval of characters never seen in training"
+        + (" (quick: poor figures)" if quick else ""),
+        "caption": CAPTION,
+        "command": command,
+        "columns": COLUMNS,
+        "rows": rows,
+        "neighbours": NEIGHBOURS,
+        "projected": PROJECTED,
+        "environment": environment(),
+    }
+
+
+def _leads(row: dict[str, Any], rows: list[dict[str, Any]], name: str) -> bool:
+    return bool(row["metrics"][name] == max(other["metrics"][name] for other in rows))
+
+
+def _cell(name: str, value: float) -> str:
+    return f"{value:.2f}" if name == "avg_dtp" else f"{100 * value:.1f}"

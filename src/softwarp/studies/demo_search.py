@@ -1,0 +1,38 @@
+"""The search behind the demo's hyper-parameters: the same number of trials for each loss.
+
+    python -m softwarp.studies.demo_search
+
+Each trial trains at the demo's full budget on the training classes and is judged by MAP@R on the
+validation classes. It can be stopped and started again at any time; the outcome is written to
+results/demo_search.json, and the best settings belong into src/softwarp/recipes/glyphs_*.yaml.
+"""
+
+from pathlib import Path
+
+import typer
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from softwarp.runs import environment, write_json
+from softwarp.studies.demo import demo_recipes
+from softwarp.tune import search, space
+
+
+def main(trials: int = 14, folder: Path = Path("runs/demo_search"), results: Path = Path("results")) -> None:
+    """Search on the validation classes, with equal effort for each loss."""
+    outcome = {}
+    with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
+        for name, recipe in demo_recipes().items():
+            validation = recipe.evaluation.model_copy(update={"split": "validation"})
+            recipe = recipe.model_copy(update={"evaluation": validation})
+            rows = search(recipe, folder, trials=trials, progress=progress)
+            outcome[name] = {"space": space(recipe), "best": rows[0], "trials": rows}
+    command = f"python -m softwarp.studies.demo_search --trials {trials}"
+    write_json(
+        results / "demo_search.json",
+        {"command": command, "metric": "map@r", "split": "validation", "environment": environment()}
+        | outcome,
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

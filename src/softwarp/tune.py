@@ -1,0 +1,80 @@
+"""Hyper-parameter search around `train`, on validation classes; test classes are never seen."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from rich.progress import Progress
+
+from softwarp.losses import LOSSES
+from softwarp.recipe import Recipe, parse_recipe
+from softwarp.train import train
+
+LEARNING_RATES = {"learning_rate": ("log", 3e-4, 2e-2), "proxy_learning_rate": ("log", 1e-3, 1.0)}
+
+
+def search(
+    recipe: Recipe, folder: Path, *, trials: int, metric: str = "map@r", progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """Return all trials, best first: {"settings", "value"}, by TPE over the loss's own search space.
+
+    Trials are kept in `folder` as they end, so that an interrupted search goes on where it stopped.
+    """
+    if recipe.evaluation.split != "validation":
+        raise ValueError("a search evaluates on validation classes: set evaluation.split to validation")
+    folder.mkdir(parents=True, exist_ok=True)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = JournalStorage(JournalFileBackend(str(folder / f"{recipe.loss.name}.journal")))
+    study = optuna.create_study(
+        study_name=recipe.loss.name,
+        storage=storage,
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=recipe.seed, n_startup_trials=max(1, trials // 3)),
+    )
+
+    def objective(trial: optuna.Trial) -> float:
+        settings = {name: _suggest(trial, name, bounds) for name, bounds in space(recipe).items()}
+        try:
+            run = train(apply(recipe, settings), folder / recipe.loss.name, progress=progress)
+        except ValueError as error:  # a blow-up is the worst of outcomes, not the end of the search
+            trial.set_user_attr("error", str(error))
+            return 0.0
+        return float(run.result()["metrics"][metric])
+
+    done = sum(trial.state.is_finished() for trial in study.trials)
+    study.optimize(objective, n_trials=max(0, trials - done))
+    rows = [{"settings": trial.params, "value": trial.value, **trial.user_attrs} for trial in study.trials]
+    finished = [row for row in rows if row["value"] is not None]
+    return sorted(finished, key=lambda row: -row["value"])
+
+
+def space(recipe: Recipe) -> dict[str, tuple[str, float, float]]:
+    """Return what is searched: both learning rates and the loss's `search_space`."""
+    own: dict[str, Any] = getattr(LOSSES[recipe.loss.name], "search_space", {})
+    return LEARNING_RATES | own
+
+
+def apply(recipe: Recipe, settings: Mapping[str, float]) -> Recipe:
+    """Return the recipe with these settings: in later phases, learning rates keep their ratio to the first.
+
+    >>> phases = [{"epochs": 1, "learning_rate": r, "proxy_learning_rate": r} for r in (1.0, 0.5)]
+    >>> recipe = parse_recipe({"loss": {"name": "euclidean_softmax"}, "phases": phases})
+    >>> [phase.learning_rate for phase in apply(recipe, {"learning_rate": 0.2, "scale": 3.0}).phases]
+    [0.2, 0.1]
+    """
+    new = recipe.model_dump()
+    for rate in LEARNING_RATES:
+        factor = settings.get(rate, new["phases"][0][rate]) / new["phases"][0][rate]
+        for phase in new["phases"]:
+            phase[rate] *= factor
+    new["loss"]["settings"] |= {name: value for name, value in settings.items() if name not in LEARNING_RATES}
+    return parse_recipe(new)
+
+
+def _suggest(trial: optuna.Trial, name: str, bounds: tuple[str, float, float]) -> float:
+    kind, low, high = bounds
+    return trial.suggest_float(name, low, high, log=kind == "log")
