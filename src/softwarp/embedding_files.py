@@ -9,11 +9,14 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+Tables = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -25,37 +28,98 @@ class Pair:
     same: bool
 
 
+def load_tables(
+    source: Path,
+    labels: Path | None,
+    gallery: Path | None,
+    gallery_labels: Path | None,
+    queries: Path | None,
+    key: str | None,
+) -> tuple[Tables, str]:
+    """Embeddings, labels, gallery and its labels from what a user names, and the usual distance for them."""
+    if queries is not None and gallery is not None:
+        raise ValueError(
+            "--queries splits one table into queries and gallery; leave out --gallery or --queries"
+        )
+    if gallery is None and gallery_labels is not None:
+        raise ValueError("--gallery-labels needs --gallery")
+    usual, folder = "euclidean", source
+    if source.is_dir():
+        source, usual = _run_files(source)
+        labels = labels or source
+    points, names = load_embeddings(source, key), load_labels(labels or _holder(source, "--labels"))
+    _check_length(names, points, labels or source)
+    if gallery is not None:
+        items = load_embeddings(gallery, key)
+        item_names = load_labels(gallery_labels or _holder(gallery, "--gallery-labels"))
+        _check_length(item_names, items, gallery_labels or gallery)
+        numbers, item_numbers = number_labels(names, item_names)
+        return (points, numbers, items, item_numbers), usual
+    (numbers,) = number_labels(names)
+    if queries is None:
+        return (points, numbers, None, None), usual
+    asked = torch.zeros(len(points), dtype=torch.bool)
+    asked[load_rows(queries, len(points))] = True
+    if asked.all():
+        raise ValueError(
+            f"{queries} names every row of {folder}, which leaves no gallery; leave --queries out"
+        )
+    return (points[asked], numbers[asked], points[~asked], numbers[~asked]), usual
+
+
+def _run_files(folder: Path) -> tuple[Path, str]:
+    """The embeddings of a run folder and the distance of its loss."""
+    from softwarp.losses import LOSSES
+    from softwarp.runs import Run
+
+    path = folder / "embeddings.safetensors"
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a finished run: it has no {path.name}")
+    loss: Any = LOSSES[Run(folder).recipe().loss.name]
+    return path, str(loss.distance)
+
+
+def _holder(path: Path, option: str) -> Path:
+    if path.suffix not in (".npz", ".safetensors"):
+        raise ValueError(f"{path} holds no labels; give them with {option}")
+    return path
+
+
+def _check_length(names: list[str], points: Tensor, path: Path) -> None:
+    if len(names) != len(points):
+        raise ValueError(
+            f"{path} has {len(names)} labels for {len(points)} embeddings; there must be one each"
+        )
+
+
 def load_embeddings(path: Path, key: str | None = None) -> Tensor:
     """Embeddings [N, D] from .npy, .npz or .safetensors; `key` names the array where a file holds several."""
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}")
+    _check_file(path, (".npy", ".npz", ".safetensors"), "embeddings")
     if path.suffix == ".npy":
-        return torch.from_numpy(_numbers(_read_numpy(path), path))
-    if path.suffix not in (".npz", ".safetensors"):
-        raise ValueError(
-            f"{path}: embeddings come as .npy, .npz or .safetensors, not {path.suffix or 'this'}"
-        )
-    if path.suffix == ".npz":
-        arrays = _read_numpy(path)
-        return torch.from_numpy(_numbers(arrays[_choose(list(arrays), key, path)], path))
-    return _read_safetensors(path, key)
+        array = _read_numpy(path)
+    else:
+        arrays = _read_arrays(path)
+        array = arrays[_choose(list(arrays), key, path)]
+    if array.ndim != 2 or array.dtype.kind not in "fiu" or 0 in array.shape:
+        raise ValueError(f"{path}: embeddings must be numbers [rows, dimensions]; got {_shape(array)}")
+    return torch.from_numpy(array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64))
 
 
 def load_labels(path: Path) -> list[str]:
-    """One label a row, as text, from .npy, .txt (a line each) or .csv (column `label` or the only one)."""
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}")
-    if path.suffix == ".npy":
-        array = _read_numpy(path)
-        if array.ndim != 1 or array.dtype.kind not in "iuUS":
-            raise ValueError(f"{path}: labels must be one row of whole numbers or text; got {_shape(array)}")
-        labels = [str(label) for label in array.tolist()]
-    elif path.suffix == ".txt":
+    """One label a row, as text: .npy, .txt (a line each), .csv (column `label` or the only one).
+
+    An .npz or .safetensors file of embeddings may hold them as its array `labels`.
+    """
+    _check_file(path, (".npy", ".csv", ".txt", ".npz", ".safetensors"), "labels")
+    if path.suffix == ".txt":
         labels = _text(path).rstrip().splitlines()
     elif path.suffix == ".csv":
         labels = _csv_column(path)
     else:
-        raise ValueError(f"{path}: labels come as .npy, .csv or .txt, not {path.suffix or 'this'}")
+        array = _read_numpy(path) if path.suffix == ".npy" else _label_array(path)
+        if array.ndim != 1 or array.dtype.kind not in "iuU":
+            raise ValueError(f"{path}: labels must be a row of whole numbers or text; got {_shape(array)}")
+        labels = [str(label) for label in array.tolist()]
     labels = [label.strip() for label in labels]
     if not labels:
         raise ValueError(f"{path} holds no labels")
@@ -90,8 +154,7 @@ def load_rows(path: Path, count: int) -> Tensor:
 
 def load_pairs(path: Path) -> list[Pair]:
     """The pairs of an LFW-style pairs.txt: `name 1 4` for one person, `name 1 other 2` for two."""
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}")
+    _check_file(path, (".txt",), "pairs")
     pairs = []
     for number, line in enumerate(_text(path).splitlines(), start=1):
         words = line.split("\t") if "\t" in line else line.split()
@@ -108,28 +171,46 @@ def load_pairs(path: Path) -> list[Pair]:
     return pairs
 
 
+def _check_file(path: Path, suffixes: tuple[str, ...], what: str) -> None:
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    if path.suffix not in suffixes:
+        raise ValueError(f"{path}: {what} come as {', '.join(suffixes)}; save them as one of these")
+
+
 def _read_numpy(path: Path) -> Any:
     try:
         loaded = np.load(path, allow_pickle=False)
         return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except Exception as error:  # numpy raises half a dozen kinds for files that are not what they say
+    except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise ValueError(
-            f"{path} cannot be read as {path.suffix} ({error}); save it again, without pickle"
+            f"{path} cannot be read ({error}); save it again as {path.suffix}, no pickle"
         ) from None
 
 
-def _read_safetensors(path: Path, key: str | None) -> Tensor:
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The named arrays of an .npz or .safetensors file."""
+    if path.suffix == ".npz":
+        loaded = _read_numpy(path)
+        if not isinstance(loaded, dict):
+            raise ValueError(f"{path} holds a single array; save it as .npy")
+        return loaded
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         tensors = load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path} cannot be read as .safetensors ({error}); save it again") from None
-    tensor = tensors[_choose(list(tensors), key, path)]
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()
-    return torch.from_numpy(_numbers(tensor.numpy(), path))
+        raise ValueError(f"{path} cannot be read ({error}); save it again as .safetensors") from None
+    half = torch.bfloat16  # which NumPy does not know
+    return {name: (each.float() if each.dtype == half else each).numpy() for name, each in tensors.items()}
+
+
+def _label_array(path: Path) -> NDArray[Any]:
+    arrays = _read_arrays(path)
+    if "labels" not in arrays:
+        raise ValueError(f"{path} has no array `labels`; give the labels with --labels")
+    return arrays["labels"]
 
 
 def _choose(names: list[str], key: str | None, path: Path) -> str:
@@ -139,12 +220,6 @@ def _choose(names: list[str], key: str | None, path: Path) -> str:
     if key is None and len(names) != 1 and "embeddings" not in names:
         raise ValueError(f"{path} holds several arrays ({listed}); say which with --key")
     return key or ("embeddings" if "embeddings" in names else names[0])
-
-
-def _numbers(array: NDArray[Any], path: Path) -> NDArray[Any]:
-    if array.ndim != 2 or array.dtype.kind not in "fiu" or 0 in array.shape:
-        raise ValueError(f"{path}: embeddings must be numbers [rows, dimensions]; got {_shape(array)}")
-    return array.astype(np.float64 if array.dtype.itemsize > 4 or array.dtype.kind != "f" else np.float32)
 
 
 def _shape(array: NDArray[Any]) -> str:
