@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import faiss
 import numpy as np
 import torch
-from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
 from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
 from softwarp.metrics.progress import bar
@@ -44,6 +42,8 @@ def clustering_metrics(
     >>> round(clustering_metrics(points, torch.tensor([0, 0, 1, 1]))["nmi"], 6)
     1.0
     """
+    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score  # seconds to import
+
     check_distance(distance)
     tensor = check_embeddings(embeddings)
     truth = check_labels(labels, len(tensor), torch.device("cpu")).numpy()
@@ -68,6 +68,8 @@ def _kmeans(
     points: Points, clusters: int, seed: int, iterations: int, step: Callable[[], None]
 ) -> tuple[float, Numbers]:
     """The sum of squared distances and each point's cluster; one faiss call an iteration, for the bar."""
+    import faiss
+
     centroids = None
     for _ in range(iterations):
         kmeans = faiss.Kmeans(

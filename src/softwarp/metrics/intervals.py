@@ -7,6 +7,8 @@ from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_labels
 
+SAMPLES_AT_ONCE = 100
+
 
 def bootstrap_over_classes(
     values: Tensor, labels: Array, *, samples: int = 1000, seed: int = 0, level: float = 0.95
@@ -30,9 +32,10 @@ def bootstrap_over_classes(
     counts = torch.bincount(numbers).double()
     generator = torch.Generator().manual_seed(seed)
     means = []
-    for _ in range(samples):
-        drawn = torch.randint(len(classes), (len(classes),), generator=generator)
-        means.append(sums[drawn].sum() / counts[drawn].sum())
+    for start in range(0, samples, SAMPLES_AT_ONCE):
+        shape = (min(SAMPLES_AT_ONCE, samples - start), len(classes))
+        drawn = torch.randint(len(classes), shape, generator=generator)
+        means.append(sums[drawn].sum(dim=1) / counts[drawn].sum(dim=1))
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    low, high = torch.quantile(torch.stack(means), tails).tolist()
+    low, high = torch.quantile(torch.cat(means), tails).tolist()
     return low, high

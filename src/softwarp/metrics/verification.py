@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_embeddings, check_sides
@@ -63,6 +62,8 @@ def verification_metrics(
     >>> verification_metrics(distances, same, folds=2)["accuracy"]
     1.0
     """
+    from sklearn.metrics import roc_auc_score  # takes seconds to import
+
     values, truth = _check_pairs(distances, same, folds)
     parts = np.array_split(np.arange(len(values)), folds)
     accuracies = [
@@ -116,6 +117,8 @@ def _best_threshold(distances: Floats, same: Bools) -> float:
 
 
 def _accepted(distances: Floats, same: Bools, fars: Sequence[float]) -> list[float]:
+    from sklearn.metrics import roc_curve
+
     false_rate, true_rate, _ = roc_curve(same, -distances, drop_intermediate=False)
     levels = np.unique(false_rate)
     best = true_rate[np.searchsorted(false_rate, levels, side="right") - 1]
