@@ -222,6 +222,21 @@ def test_mixed_precision_around_it_changes_nothing():
         torch.set_float32_matmul_precision(before)
 
 
+def test_inference_mode_and_threads_are_left_as_they_were():
+    points, labels = draw((60, 8, 5, False, 4))
+    plain, threads = retrieval_metrics(points, labels), torch.get_num_threads()
+    with torch.inference_mode():
+        inside = torch.from_numpy(points) * 1
+        assert retrieval_metrics(inside, torch.from_numpy(labels) * 1) == plain
+        assert nearest_neighbours(inside, 3)[1].shape == (60, 3)
+    torch.set_num_threads(3)
+    try:
+        assert retrieval_metrics(points, labels) == plain
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_means_leave_out_queries_without_positives_and_count_them():
     points, labels = torch.tensor([[0.0], [1.0], [3.0], [3.5]]), torch.tensor([0, 0, 1, 2])
     result = retrieval_metrics(points, labels, ks=(1,))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ class Rows:
     closer: Tensor  # [rows, slots] others known to be closer
     limit: int  # ranks are exact up to this
     doubts: list[Doubt] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)  # blocks are counted side by side
 
 
 def count_closer(rows: Rows, side: Side, other: Side, columns: slice, scores: Tensor) -> None:
@@ -50,12 +52,14 @@ def count_closer(rows: Rows, side: Side, other: Side, columns: slice, scores: Te
     between = above_low - above_high
     between[rows.closer + slots + above_high >= rows.limit] = 0
     if int(between.sum()) > scores.numel() // 8:  # ties everywhere: all in float64 is cheaper than one by one
-        _count_exactly(rows, side, other, columns)
-        return
-    rows.closer += above_high
-    rows.doubts += [(row, slot, column + columns.start) for row, slot, column in list_between(between)]
-    if sum(len(row) for row, _, _ in rows.doubts) > DOUBTS_HELD:
-        settle_doubts(rows, side, other)
+        above_high, doubts = _count_exactly(rows, side, other, columns), []
+    else:
+        doubts = [(row, slot, column + columns.start) for row, slot, column in list_between(between)]
+    with rows.lock:
+        rows.closer += above_high
+        rows.doubts += doubts
+        if sum(len(row) for row, _, _ in rows.doubts) > DOUBTS_HELD:
+            settle_doubts(rows, side, other)
 
 
 def settle_doubts(rows: Rows, side: Side, other: Side) -> None:
@@ -129,13 +133,15 @@ def _by_sorting(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Counte
     return above_low, above_high, list_between
 
 
-def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> None:
-    """Adds to `rows.closer` every closer item of the block, all in float64."""
+def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> Tensor:
+    """Counts [rows, slots] of the closer items of the block, all in float64."""
+    counts = torch.zeros_like(rows.closer)
     item, keys = other.order[columns], other.keys[columns]
-    for start in range(0, len(rows.closer), 64):
+    for start in range(0, len(counts), 64):
         part = slice(start, start + 64)
         distance = exact_distances(side.exact[side.order[rows.places][part]], other.exact[item])
         distance[side.keys[rows.places][part, None] == keys] = torch.inf
-        for slot in range(rows.closer.shape[1]):
+        for slot in range(counts.shape[1]):
             to_positive, positive = rows.distances[part, slot, None], rows.positives[part, slot, None]
-            rows.closer[part, slot] += _is_closer(distance, item, to_positive, positive).sum(dim=1)
+            counts[part, slot] = _is_closer(distance, item, to_positive, positive).sum(dim=1)
+    return counts

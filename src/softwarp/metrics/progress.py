@@ -1,11 +1,22 @@
-"""What surrounds a long computation: a progress bar, and matrix products in full float32."""
+"""What surrounds a long computation: a progress bar, full float32, and a thread for each core."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 import torch
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class ForEach(Protocol):
+    """What `map` is."""
+
+    def __call__(self, function: Callable[[Job], Result], jobs: Iterable[Job], /) -> Iterable[Result]: ...
 
 
 @contextmanager
@@ -32,3 +43,21 @@ def full_precision(device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def one_thread_per_job(device: torch.device) -> Iterator[ForEach]:
+    """A `map` whose jobs run side by side on the CPU, one to a core, each with single-threaded operations.
+
+    The other way round, one job at a time with every operation spread over all cores, the threads wait for
+    each other after each operation; with anything else running on the machine that takes many times as long.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield map
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool.map
+    finally:
+        torch.set_num_threads(threads)  # the workers' setting is also that of threads to come

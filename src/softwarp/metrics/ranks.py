@@ -11,12 +11,14 @@ decide what they can (`scores.py`), and what is too close to call is settled by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from softwarp.metrics.counting import Rows, count_closer, settle_doubts
+from softwarp.metrics.progress import ForEach, one_thread_per_job
 from softwarp.metrics.scores import Side, exact_distances, make_sides, scores
 
 BLOCK_ROWS = 1024  # 4 MB of scores: what is compared again and again stays in cache
@@ -45,40 +47,53 @@ def positive_ranks(
         advance: told the share of the work just done.
     """
     keys, gallery_keys = _class_keys(labels, gallery_labels)
-    side, other = make_sides(queries, keys, gallery, gallery_keys)
-    first = torch.searchsorted(other.keys, side.keys)
-    counts = torch.searchsorted(other.keys, side.keys, right=True) - first
-    cuts = _cuts(counts.tolist())
-    blocks = (_rows(side, other, cut, first, counts, own, limit) for cut in cuts)
-    halved = gallery is None and int(counts.sum()) <= SYMMETRIC_POSITIVES
-    passes = _halved_pass(side, list(blocks), advance) if halved else _full_pass(side, other, blocks, advance)
-    for rows in passes:
-        settle_doubts(rows, side, other)
-        places = torch.arange(1, rows.closer.shape[1] + 1, device=own.device)
-        ranks = (rows.closer + places).double().masked_fill(rows.distances.isinf(), torch.inf)
-        yield side.order[rows.places], ranks
+    with one_thread_per_job(own.device) as each:
+        side, other = make_sides(queries, keys, gallery, gallery_keys, each)
+        first = torch.searchsorted(other.keys, side.keys)
+        counts = torch.searchsorted(other.keys, side.keys, right=True) - first
+        blocks = each(lambda cut: _rows(side, other, cut, first, counts, own, limit), _cuts(counts.tolist()))
+        if gallery is None and int(counts.sum()) <= SYMMETRIC_POSITIVES:
+            finished = _halved_pass(side, list(blocks), each, advance)
+        else:
+            finished = _full_pass(side, other, blocks, each, advance)
+        for rows in finished:
+            places = torch.arange(1, rows.closer.shape[1] + 1, device=own.device)
+            ranks = (rows.closer + places).double().masked_fill(rows.distances.isinf(), torch.inf)
+            yield side.order[rows.places], ranks
 
 
-def _halved_pass(side: Side, blocks: list[Rows], advance: Advance) -> Iterator[Rows]:
+def _halved_pass(side: Side, blocks: list[Rows], each: ForEach, advance: Advance) -> Iterator[Rows]:
     """Every block against itself and those after it, counted for its rows and for its columns."""
-    for number, rows in enumerate(blocks):
-        for columns in blocks[number:]:
-            block = _scores_across(side, side, rows.places, columns.places)
-            count_closer(rows, side, side, columns.places, block)
-            if columns is not rows:
-                count_closer(columns, side, side, rows.places, block.T)
-            advance(2 / len(blocks) / (len(blocks) + 1))
+
+    def count(pair: tuple[Rows, Rows]) -> None:
+        rows, columns = pair
+        block = _scores_across(side, side, rows.places, columns.places)
+        count_closer(rows, side, side, columns.places, block)
+        if columns is not rows:
+            count_closer(columns, side, side, rows.places, block.T)
+
+    pairs = [(rows, columns) for number, rows in enumerate(blocks) for columns in blocks[number:]]
+    for _ in each(count, pairs):
+        advance(1 / len(pairs))
+    list(each(lambda rows: settle_doubts(rows, side, side), blocks))
     yield from blocks
 
 
-def _full_pass(side: Side, other: Side, blocks: Iterator[Rows], advance: Advance) -> Iterator[Rows]:
+def _full_pass(
+    side: Side, other: Side, blocks: Iterable[Rows], each: ForEach, advance: Advance
+) -> Iterator[Rows]:
     """Every block of queries against the whole gallery, one after the other."""
+    starts = range(0, len(other.order), BLOCK_ROWS)
+    cuts = [slice(start, min(start + BLOCK_ROWS, len(other.order))) for start in starts]
     for rows in blocks:
-        for start in range(0, len(other.order), BLOCK_ROWS):
-            columns = slice(start, min(start + BLOCK_ROWS, len(other.order)))
-            count_closer(rows, side, other, columns, _scores_across(side, other, rows.places, columns))
+        list(each(partial(_count_across, rows, side, other), cuts))
+        settle_doubts(rows, side, other)
         advance((rows.places.stop - rows.places.start) / len(side.order))
         yield rows
+
+
+def _count_across(rows: Rows, side: Side, other: Side, columns: slice) -> None:
+    count_closer(rows, side, other, columns, _scores_across(side, other, rows.places, columns))
 
 
 def _scores_across(side: Side, other: Side, rows: slice, columns: slice) -> Tensor:

@@ -99,7 +99,12 @@ def retrieval_per_query(
     own = _own_rows(query_rows, query_labels, item_labels, gallery is None)
     limit = max((*ks, *map_ks, *ndcg_ks), default=1)
     values: dict[str, Tensor] = {}
-    with torch.no_grad(), full_precision(queries.device), bar("retrieval", progress) as advance:
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        full_precision(queries.device),
+        bar("retrieval", progress) as advance,
+    ):
         for rows, ranks in positive_ranks(queries, query_labels, items, item_labels, own, limit, advance):
             for name, value in _from_ranks(ranks, ks, map_ks, ndcg_ks).items():
                 values.setdefault(name, own.new_empty(len(queries), dtype=torch.float64))[rows] = value

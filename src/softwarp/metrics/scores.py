@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from softwarp.metrics.progress import ForEach
+
 CHUNK = 128  # dimensions summed at a time: the bound on the rounding error grows with it
 ROWS_AT_ONCE = 1024  # float64 copies are made of so many rows, never of all
 
@@ -33,15 +35,18 @@ class Side:
 
 
 def make_sides(
-    queries: Tensor, keys: Tensor, gallery: Tensor | None, gallery_keys: Tensor
+    queries: Tensor, keys: Tensor, gallery: Tensor | None, gallery_keys: Tensor, each: ForEach
 ) -> tuple[Side, Side]:
     """Both sides of a search, the same object twice where there is no gallery."""
     items = queries if gallery is None else gallery
     centre = items.mean(dim=0, dtype=torch.float64)
-    lengths, item_lengths = _lengths(queries, centre), _lengths(items, centre)
+    lengths = _lengths(queries, centre, each)
+    item_lengths = lengths if gallery is None else _lengths(gallery, centre, each)
     scale = float(torch.maximum(lengths.max(), item_lengths.max())) or 1.0
-    side = _make_side(queries, keys, centre, lengths, scale)
-    return side, side if gallery is None else _make_side(gallery, gallery_keys, centre, item_lengths, scale)
+    side = _make_side(queries, keys, centre, lengths, scale, each)
+    return side, side if gallery is None else _make_side(
+        gallery, gallery_keys, centre, item_lengths, scale, each
+    )
 
 
 def scores(side: Side, other: Side, rows: slice, columns: slice) -> Tensor:
@@ -70,14 +75,23 @@ def exact_distances(left: Tensor, right: Tensor) -> Tensor:
     return torch.cdist(left.double(), right.double(), compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _lengths(exact: Tensor, centre: Tensor) -> Tensor:
-    return torch.cat([(part.double() - centre).norm(dim=1) for part in torch.split(exact, ROWS_AT_ONCE)])
+def _lengths(exact: Tensor, centre: Tensor, each: ForEach) -> Tensor:
+    def measure(part: Tensor) -> Tensor:
+        lengths: Tensor = torch.linalg.vector_norm(part.double() - centre, dim=1)
+        return lengths
+
+    return torch.cat(list(each(measure, torch.split(exact, ROWS_AT_ONCE))))
 
 
-def _make_side(exact: Tensor, keys: Tensor, centre: Tensor, lengths: Tensor, scale: float) -> Side:
+def _make_side(
+    exact: Tensor, keys: Tensor, centre: Tensor, lengths: Tensor, scale: float, each: ForEach
+) -> Side:
     keys, order = keys.sort(stable=True)
     points = torch.empty(exact.shape, dtype=torch.float32, device=exact.device)
-    for start in range(0, len(order), ROWS_AT_ONCE):
+
+    def fill(start: int) -> None:
         part = slice(start, start + ROWS_AT_ONCE)
         points[part] = (exact[order[part]].double() - centre) / scale
+
+    list(each(fill, range(0, len(order), ROWS_AT_ONCE)))
     return Side(exact, order, keys, points, lengths[order] / scale, scale)
