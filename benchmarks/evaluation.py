@@ -117,7 +117,13 @@ def oml(points: torch.Tensor, labels: torch.Tensor, ks: tuple[int, ...]) -> dict
     everything = torch.arange(len(points))
     _, found, truth = batched_knn(points, everything, everything, top_n=max(ks), labels_gt=labels)
     metrics = calc_retrieval_metrics(
-        retrieved_ids=found, gt_ids=truth, cmc_top_k=ks, precision_top_k=ks, map_top_k=ks, reduce=True
+        retrieved_ids=found,
+        gt_ids=truth,
+        cmc_top_k=ks,
+        precision_top_k=ks,
+        map_top_k=ks,
+        reduce=True,
+        verbose=False,
     )
     return {f"recall@{k}": float(metrics["cmc"][k]) for k in ks}
 
