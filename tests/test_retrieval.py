@@ -128,6 +128,17 @@ def test_a_larger_set_with_classes_of_many_equals_the_float64_matrix():
     assert_map(points, labels, truth)
 
 
+def test_many_ties_among_few_positives_are_settled_one_by_one():
+    points = torch.randint(-3, 4, (900, 64), generator=torch.Generator().manual_seed(0)).float()
+    labels = torch.arange(900) // 3
+    distances = torch.cdist(points.double(), points.double()).round(decimals=9).fill_diagonal_(torch.inf)
+    same = (labels[:, None] == labels).fill_diagonal_(False)
+    hits = same.gather(1, distances.sort(dim=1, stable=True).indices).double()
+    expected = (hits * hits.cumsum(dim=1) / torch.arange(1, 901)).sum(dim=1) / 2
+    found = retrieval_per_query(points, labels, map_ks=(900,))["map@900"]
+    assert torch.allclose(found, expected, atol=1e-12, rtol=0)
+
+
 def assert_map(points, labels, truth):
     """MAP@R of each query from a matrix of distances; the mean of ours must be the very same."""
     same = labels[:, None] == labels
