@@ -1,1 +1,57 @@
-"""softwarp."""
+"""softwarp: deep metric learning with Realigned Softmax Warping.
+
+Names are imported when they are first used, so that the command line starts without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from softwarp.losses import (
+        LOSSES,
+        EuclideanSoftmaxLoss,
+        ProxyNCAppLoss,
+        WarpedSoftmaxLoss,
+        build_loss,
+        softmax_loss,
+        warped_softmax_loss,
+    )
+    from softwarp.metrics import average_distance_to_proxy, clustering_metrics, retrieval_metrics
+    from softwarp.models.embedder import Embedder
+    from softwarp.train import train
+
+_HOMES = {
+    "LOSSES": "softwarp.losses",
+    "EuclideanSoftmaxLoss": "softwarp.losses",
+    "ProxyNCAppLoss": "softwarp.losses",
+    "WarpedSoftmaxLoss": "softwarp.losses",
+    "build_loss": "softwarp.losses",
+    "softmax_loss": "softwarp.losses",
+    "warped_softmax_loss": "softwarp.losses",
+    "average_distance_to_proxy": "softwarp.metrics",
+    "clustering_metrics": "softwarp.metrics",
+    "retrieval_metrics": "softwarp.metrics",
+    "Embedder": "softwarp.models.embedder",
+    "train": "softwarp.train",
+}
+
+__all__ = [
+    "LOSSES",
+    "Embedder",
+    "EuclideanSoftmaxLoss",
+    "ProxyNCAppLoss",
+    "WarpedSoftmaxLoss",
+    "average_distance_to_proxy",
+    "build_loss",
+    "clustering_metrics",
+    "retrieval_metrics",
+    "softmax_loss",
+    "train",
+    "warped_softmax_loss",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'softwarp' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

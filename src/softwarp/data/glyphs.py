@@ -119,7 +119,7 @@ def _draw(font: ImageFont.FreeTypeFont, character: str) -> tuple[NDArray[np.uint
 
 
 def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         images, codes = archive["images"], archive["codes"]
     if images.shape != (len(codes), len(STYLES), SIZE, SIZE) or images.dtype != np.uint8:
         raise ValueError(f"{path} is not what this version writes")

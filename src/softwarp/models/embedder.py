@@ -8,6 +8,7 @@ from softwarp.models.backbones import build_backbone
 class Embedder(nn.Module):
     """Images [N, channels, H, W] of bytes or floats 0..255 in, embeddings [N, embedding_size] out.
 
+    >>> import torch
     >>> Embedder("small_conv", 16)(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 16])
     """

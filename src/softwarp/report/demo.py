@@ -19,7 +19,7 @@ from softwarp.runs import Run
 
 QUERIES = 8
 NEIGHBOURS = 11  # as many as a character has other styles
-PROJECTED = 16  # classes
+PROJECTED = 12  # classes
 
 
 def write_report(path: Path, runs: dict[str, Run], result: dict[str, Any]) -> None:

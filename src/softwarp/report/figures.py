@@ -7,6 +7,7 @@ import matplotlib
 import torch
 from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
@@ -29,6 +30,7 @@ def curves(histories: dict[str, list[dict[str, Any]]], radii: dict[str, list[flo
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False, fontsize=8)
     return svg(figure)
 
@@ -40,7 +42,7 @@ def projection(embeddings: Tensor, labels: Tensor, distance: str, characters: st
     _, _, directions = torch.linalg.svd(points, full_matrices=False)
     flat = (points @ directions[:2].T).numpy()
     classes = labels.unique().tolist()
-    colours = matplotlib.color_sequences["tab20"]
+    colours = (*matplotlib.color_sequences["tab10"], "black", "navy")
     figure = Figure(figsize=(4.2, 4.2), layout="constrained")
     axes = figure.subplots()
     axes.scatter(flat[:, 0], flat[:, 1], s=0)  # sets the limits

@@ -1,9 +1,15 @@
-"""The demo: three losses, the same network, batches and budget, judged on characters never seen."""
+"""The demo: three losses, the same network, batches and budget, judged on characters never seen.
 
+softwarp demo                            one seed, with a report
+python -m softwarp.studies.demo          five seeds -> results/demo.json, the table in the README
+"""
+
+import statistics
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.progress import Progress
 
 from softwarp.recipe import Recipe, parse_recipe, read_recipe
@@ -90,3 +96,39 @@ def _leads(row: dict[str, Any], rows: list[dict[str, Any]], name: str) -> bool:
 
 def _cell(name: str, value: float) -> str:
     return f"{value:.2f}" if name == "avg_dtp" else f"{100 * value:.1f}"
+
+
+def over_seeds(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return mean and deviation of each metric of each loss over the results of several seeds."""
+    rows = []
+    for same_loss in zip(*(result["rows"] for result in results), strict=True):
+        values = {name: [row["metrics"][name] for row in same_loss] for name in COLUMNS}
+        rows.append(
+            {
+                "loss": same_loss[0]["loss"],
+                "mean": {name: statistics.mean(each) for name, each in values.items()},
+                "deviation": {name: statistics.stdev(each) for name, each in values.items()},
+                "seconds": statistics.mean(row["seconds"] for row in same_loss),
+            }
+        )
+    return rows
+
+
+def main(seeds: int = 5, folder: Path = Path("runs/demo_seeds"), results: Path = Path("results")) -> None:
+    """Run the demo with several seeds and write mean and deviation to results/demo.json."""
+    with Progress() as progress:
+        demos = [run_demo(folder / str(seed), seed=seed, progress=progress) for seed in range(seeds)]
+    content = {
+        "command": f"python -m softwarp.studies.demo --seeds {seeds}",
+        "seeds": seeds,
+        "columns": COLUMNS,
+        "rows": over_seeds(demos),
+        "recipes": {row["name"]: row["recipe"] for row in demos[0]["rows"]},
+        "data_sha256": demos[0]["rows"][0]["data_sha256"],
+        "environment": environment(),
+    }
+    write_json(results / "demo.json", content)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,80 @@
+"""The tables of the README, made from results/: python -m softwarp.studies.tables"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from softwarp.files import write_text
+
+README = Path("README.md")
+RESULTS = Path("results")
+
+
+def main() -> None:
+    """Write the tables into README.md."""
+    write_text(README, with_tables(README.read_text(), RESULTS))
+
+
+def with_tables(text: str, results: Path) -> str:
+    """Return the text with what stands between each pair of markers made anew from `results`."""
+    for name, table in (("demo", demo_table), ("benchmark_loss", benchmark_table)):
+        start, end = f"<!-- table: {name} -->\n", f"<!-- end of table: {name} -->"
+        before, rest = text.split(start)
+        after = rest.split(end)[1]
+        content = json.loads((results / f"{name}.json").read_text())
+        text = before + start + table(content) + end + after
+    return text
+
+
+def demo_table(content: dict[str, Any]) -> str:
+    """Return mean and deviation over seeds; the best mean of each column is bold, AvgDTP apart."""
+    columns: dict[str, str] = content["columns"]
+    lines = [["unseen characters", *columns.values()], ["---", *["---:"] * len(columns)]]
+    for row in content["rows"]:
+        cells = []
+        for name in columns:
+            mean, deviation = row["mean"][name], row["deviation"][name]
+            cell = (
+                f"{mean:.2f} ± {deviation:.2f}"
+                if name == "avg_dtp"
+                else f"{100 * mean:.1f} ± {100 * deviation:.1f}"
+            )
+            best = name != "avg_dtp" and mean == max(other["mean"][name] for other in content["rows"])
+            cells.append(f"**{cell}**" if best else cell)
+        lines.append([row["loss"], *cells])
+    note = (
+        f"\nMean and deviation over {content['seeds']} seeds, by `{content['command']}` "
+        "([results/demo.json](results/demo.json)). Hyper-parameters were searched on validation characters with the "
+        "same number of trials for each loss ([results/demo_search.json](results/demo_search.json)). AvgDTP is the "
+        "mean distance of training embeddings to their proxy; ProxyNCA++ measures it on the unit sphere.\n"
+    )
+    return _markdown(lines) + note
+
+
+def benchmark_table(content: dict[str, Any]) -> str:
+    """Return time (multiples of the bare products) and peak memory of each loss, a column a size."""
+    sizes = content["sizes"]
+    heads = [f"N={size['samples']:,} C={size['classes']:,} D={size['dimensions']}" for size in sizes]
+    lines = [["forward + backward", *heads], ["---", *["---:"] * len(sizes)]]
+    for index, row in enumerate(sizes[0]["losses"]):
+        lines.append([row["name"], *(_figures(size["losses"][index]) for size in sizes)])
+    note = (
+        f"\nTime as a multiple of the three matrix products that no exact loss can do without, and peak memory beyond "
+        f"parameters and their gradients; by `make bench` on {content['environment']['threads']} CPU threads "
+        "([results/benchmark_loss.json](results/benchmark_loss.json)).\n"
+    )
+    return _markdown(lines) + note
+
+
+def _figures(row: dict[str, Any]) -> str:
+    time = f"{row['median_ratio']:.2f}x" if "median_ratio" in row else ""
+    memory = f"{row['peak_megabytes']:,.0f} MB" if "peak_megabytes" in row else ""
+    return ", ".join(filter(None, (time, memory))) or row["status"]
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

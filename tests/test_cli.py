@@ -1,0 +1,127 @@
+"""The command line as a stranger meets it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from typer.testing import CliRunner
+
+from softwarp.cli import app
+
+runner = CliRunner()
+
+
+def softwarp(*arguments):
+    command = [sys.executable, "-c", "from softwarp.cli import main; main()", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "100"}
+    )
+
+
+def test_help_loads_nothing_heavy():
+    """That is why it answers within half a second."""
+    code = "import sys, softwarp.cli; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "typer" in loaded
+    assert not {
+        "torch",
+        "numpy",
+        "matplotlib",
+        "faiss",
+        "sklearn",
+        "scipy",
+        "optuna",
+        "pydantic",
+        "rich",
+    } & set(loaded)
+
+
+def test_help_and_version():
+    result = runner.invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "demo" in result.output
+    for option in ("--output", "--seed", "--quick"):
+        assert option in runner.invoke(app, ["demo", "--help"]).output
+    assert re.search(r"softwarp \d+\.\d+", runner.invoke(app, ["--version"]).output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["dmeo"], "Did you mean 'demo'?"),
+        (["demo", "--sead", "1"], "--seed"),
+        (["demo", "--seed", "-1"], "--seed"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_nearest(arguments, answer):
+    result = softwarp(*arguments)
+    assert result.returncode == 2
+    assert answer in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = softwarp("demo", "--quick", "--output", str(tmp_path / "file" / "demo"))
+    assert result.returncode == 2
+    assert result.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_demo_prints_the_table(monkeypatch, demo, tmp_path):
+    _, result = demo
+    monkeypatch.setattr("softwarp.studies.demo.run_demo", lambda *_, **__: result)
+    output = runner.invoke(app, ["demo", "--quick", "--output", str(tmp_path)]).output
+    for word in ("Recall@1", "Recall@2", "Recall@4", "MAP@R", "NMI", "AvgDTP", "ProxyNCA++", "report.html"):
+        assert word in output
+    for row in result["rows"]:
+        assert row["cells"][0] in output
+
+
+def test_demo_writes_results_that_fit_together(demo):
+    folder, result = demo
+    assert json.loads((folder / "result.json").read_text()) == json.loads(json.dumps(result))
+    assert [row["name"] for row in result["rows"]] == ["warped_softmax", "euclidean_softmax", "proxy_nca_pp"]
+    recipes = [row["recipe"] for row in result["rows"]]
+    for part in ("data", "model", "batches", "optimizer", "evaluation", "seed"):
+        assert recipes[0][part] == recipes[1][part] == recipes[2][part]
+    assert len({tuple(phase["epochs"] for phase in recipe["phases"]) for recipe in recipes}) == 1
+    assert recipes[0]["evaluation"]["split"] == "test"
+    for row in result["rows"]:
+        assert row["cells"][0] == f"{100 * row['metrics']['recall@1']:.1f}"
+        assert row["metrics"]["recall@1"] > 0.2  # far above chance on 100 classes
+
+
+class _Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.images, self.links, self.svgs = [], [], 0
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.svgs += tag == "svg"
+        if tag == "img":
+            self.images.append(attributes)
+        self.links += [attributes[key] for key in ("src", "href", "xlink:href") if key in attributes]
+
+
+def test_the_report_is_whole_and_self_contained(demo):
+    folder, result = demo
+    text = (folder / "report.html").read_text()
+    page = _Page()
+    page.feed(text)
+    assert page.svgs == 4  # curves and three projections
+    assert len(page.images) == 8 * (1 + 3 * 11)
+    assert all(link.startswith(("data:", "#")) for link in page.links)
+    assert "<script" not in text
+    for row in result["rows"]:
+        assert row["cells"][3] in text
+    framed = [image for image in page.images if image.get("alt") != "query"]
+    assert {image["alt"] for image in framed} == {"right", "wrong"}
+    assert all(("class" in image) == (image["alt"] == "right") for image in framed)

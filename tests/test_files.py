@@ -1,0 +1,30 @@
+import pytest
+
+from softwarp.files import atomic_write, cache_folder, write_text
+
+
+def test_an_error_leaves_the_old_content_and_no_litter(tmp_path):
+    path = tmp_path / "note.txt"
+    write_text(path, "old")
+    with pytest.raises(RuntimeError), atomic_write(path) as file:  # noqa: PT012
+        file.write(b"half of the n")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_new_content_replaces_the_old_with_ordinary_permissions(tmp_path):
+    path, plain = tmp_path / "folder" / "note.txt", tmp_path / "plain.txt"
+    plain.write_text("")
+    write_text(path, "old")
+    write_text(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode == plain.stat().st_mode
+
+
+def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SOFTWARP_CACHE", raising=False)
+    assert cache_folder() == tmp_path / "softwarp"
+    monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"

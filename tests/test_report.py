@@ -1,0 +1,43 @@
+"""Numbers behind the report's pictures."""
+
+import torch
+
+from softwarp.report.demo import gallery, radii
+from softwarp.report.figures import curves, projection
+from softwarp.studies.demo import demo_recipes
+
+
+class _Run:
+    def __init__(self, recipe):
+        self.recipe = lambda: recipe
+
+
+def test_the_gallery_frames_right_and_wrong():
+    labels = torch.arange(6).repeat_interleave(12)
+    perfect = labels[:, None].float() * 10 + torch.rand(72, 1) / 10
+    mixed = perfect.clone()
+    mixed[0] = 50.05  # the first character sits among the last
+    images = torch.zeros(72, 1, 4, 4, dtype=torch.uint8)
+    entries = gallery(images, {"good": (perfect, labels, "euclidean"), "bad": (mixed, labels, "euclidean")})
+    assert len(entries) == 8
+    hits = {answer["loss"]: [item["right"] for item in answer["items"]] for answer in entries[0]["answers"]}
+    assert hits["good"] == [True] * 11
+    assert hits["bad"] == [False] * 11
+
+
+def test_alpha_is_drawn_phase_by_phase():
+    recipe = demo_recipes()["warped_softmax"].model_dump()
+    recipe["loss"]["settings"]["alpha"] = 7.0
+    recipe["phases"][0]["epochs"], recipe["phases"][1]["epochs"] = 2, 1
+    recipe["phases"][1]["warp"] = {"alpha": 3.0}
+    runs = {"warped": _Run(type(demo_recipes()["warped_softmax"]).model_validate(recipe)),
+            "other": _Run(demo_recipes()["proxy_nca_pp"])}  # fmt: skip
+    assert radii(runs) == {"warped": [7.0, 7.0, 3.0]}
+
+
+def test_figures_are_the_same_for_the_same_numbers():
+    rows = [{"epoch": 1, "loss": 2.0, "avg_dtp": 3.0}, {"epoch": 2, "loss": 1.0, "avg_dtp": None}]
+    assert curves({"a": rows}, {"a": [1.0, 1.0]}) == curves({"a": rows}, {"a": [1.0, 1.0]})
+    points, labels = torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+    drawn = projection(points, labels, "cosine", "ab$<")  # characters that markup or mathtext would mistake
+    assert drawn.startswith("<svg")

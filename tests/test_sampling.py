@@ -1,0 +1,58 @@
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softwarp.data.sampling import BalancedBatches
+
+
+@given(
+    st.lists(st.integers(1, 7), min_size=2, max_size=12),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(0, 9),
+)
+def test_batches_are_balanced(sizes, classes, samples, seed):
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    classes = min(classes, len(sizes))
+    batches = BalancedBatches(labels, classes_per_batch=classes, samples_per_class=samples, seed=seed)
+    seen = list(batches)
+    assert len(seen) == len(batches)
+    for batch in seen:
+        counts = Counter(labels[batch].tolist())
+        assert len(counts) == classes
+        assert set(counts.values()) == {samples}
+
+
+def test_every_class_comes_before_any_comes_again():
+    labels = torch.arange(10).repeat_interleave(6)
+    batches = BalancedBatches(labels, classes_per_batch=5, samples_per_class=3, seed=0)
+    seen = [label for batch in batches for label in dict.fromkeys(labels[batch].tolist())]
+    assert [sorted(seen[i : i + 10]) for i in (0, 10)] == [list(range(10))] * 2
+
+
+def test_an_epoch_shows_every_sample_once_when_sizes_divide():
+    labels = torch.arange(8).repeat_interleave(6)
+    batches = BalancedBatches(labels, classes_per_batch=4, samples_per_class=3, seed=3)
+    assert sorted(item for batch in batches for item in batch) == list(range(48))
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    labels = torch.arange(10).repeat_interleave(6)
+    first, again, other = (
+        BalancedBatches(labels, classes_per_batch=5, samples_per_class=2, seed=seed) for seed in (0, 0, 1)
+    )
+    assert list(first) == list(again)
+    assert list(first) == list(again)  # an epoch can be repeated
+    assert list(first) != list(other)
+    again.epoch = 1
+    assert list(first) != list(again)
+
+
+def test_too_few_classes_are_named():
+    with pytest.raises(ValueError, match="classes_per_batch is 3 but there are only 2 classes"):
+        BalancedBatches(torch.tensor([0, 1]), classes_per_batch=3, samples_per_class=1, seed=0)
+    with pytest.raises(ValueError, match="at least 1"):
+        BalancedBatches(torch.tensor([0, 1]), classes_per_batch=1, samples_per_class=0, seed=0)
