@@ -56,8 +56,9 @@ def one_thread_per_job(device: torch.device) -> Iterator[ForEach]:
     if device.type != "cpu" or threads == 1:
         yield map
         return
+    torch.set_num_threads(1)  # here and in threads to come
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             yield pool.map
     finally:
-        torch.set_num_threads(threads)  # the workers' setting is also that of threads to come
+        torch.set_num_threads(threads)
