@@ -29,6 +29,16 @@ SIZES: dict[str, dict[str, Any]] = {
     "cars": {"rows": 8131, "classes": 98, "ks": (1, 2, 4, 8), "noise": 1.9, "repeats": 1},
     "sop": {"rows": 60502, "classes": 11316, "ks": (1, 10, 100, 1000), "noise": 1.2, "repeats": 1},
 }
+DOCS = Path(__file__).parent.parent / "docs" / "metrics.md"
+START, END = "<!-- table: benchmark_evaluation -->\n", "<!-- end of table: benchmark_evaluation -->"
+NAMES = {
+    "softwarp": "softwarp: every metric above",
+    "pml_max_bin_count": 'pytorch-metric-learning, `k="max_bin_count"`: three metrics',
+    "pml_default": "pytorch-metric-learning, default `k`: three metrics",
+    "faiss_numpy": "faiss `IndexFlatL2` + NumPy: recall@K, r_precision, map@r",
+    "oml": "open-metric-learning: cmc, precision and map @K",
+    "authors": "the authors' `pairwise_distances` + `argsort`: recall@K",
+}
 TOO_LARGE = {
     "pml_default": "its index array alone would be 60502 x 60502 x 8 bytes = 29 GB",
     "authors": "its distances and order would be 60502 x 60502 x (4 + 8) bytes = 44 GB",
@@ -194,6 +204,28 @@ def contend(name: str, size: str, python: str) -> dict[str, Any]:
     return row
 
 
+def table(result: dict[str, Any]) -> str:
+    """Markdown of a result: a line a contender, a column a size."""
+    heads = [f"{size}: {part['setting']['rows']:,} x 512" for size, part in result["sizes"].items()]
+    lines = [["retrieval", *heads], ["---", *["---:"] * len(heads)]]
+    for name, words in NAMES.items():
+        lines.append([words, *(_cell(part["retrieval"][name]) for part in result["sizes"].values())])
+    seconds = [f"{part['clustering']['seconds']:.0f} s" for part in result["sizes"].values()]
+    lines.append(["softwarp, clustering (20 iterations)", *seconds])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    if "not_run" in row:
+        return str(row["not_run"])
+    return f"{row['ratio_to_product']:.2f}x ({row['seconds']:.1f} s), {row['peak_megabytes']:,} MB"
+
+
+def write_docs(result: dict[str, Any]) -> None:
+    before, rest = DOCS.read_text().split(START)
+    DOCS.write_text(before + START + table(result) + END + rest.split(END)[1])
+
+
 def clustering(size: str) -> dict[str, Any]:
     """Seconds of k-means with its three scores, one iteration's share apart."""
     from softwarp.metrics import clustering_metrics
@@ -215,6 +247,7 @@ def main() -> None:
         "--oml-python", default="", help="interpreter of an environment with open-metric-learning"
     )
     parser.add_argument("--size", choices=SIZES, action="append", help="only these sizes")
+    parser.add_argument("--contender", choices=CONTENDERS, action="append", help="measure only these anew")
     parser.add_argument("--worker", choices=CONTENDERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = options.size or list(SIZES)
@@ -233,12 +266,15 @@ def main() -> None:
         setting = {name: SIZES[size][name] for name in ("rows", "classes", "ks", "noise")} | {
             "dimensions": 512
         }
-        rows: dict[str, Any] = {}
-        result["sizes"][size] = {"setting": setting, "clustering": clustering(size), "retrieval": rows}
-        for name in CONTENDERS:
-            rows[name] = contend(name, size, options.oml_python if name == "oml" else sys.executable)
+        part = result["sizes"].setdefault(size, {"setting": setting, "retrieval": {}})
+        if not options.contender:
+            part["clustering"] = clustering(size)
+        for name in options.contender or CONTENDERS:
+            python = options.oml_python if name == "oml" else sys.executable
+            part["retrieval"][name] = contend(name, size, python)
             RESULT.parent.mkdir(exist_ok=True)
             RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    write_docs(result)
 
 
 if __name__ == "__main__":

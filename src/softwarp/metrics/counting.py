@@ -13,7 +13,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from softwarp.metrics.scores import Side, exact_distances, score_error
+from softwarp.metrics.scores import Side, exact_distances, score_error, square_error
 
 FEW_POSITIVES = 24  # up to here a comparison for each positive is cheaper than sorting the block
 SPARE = 32  # items kept beyond the limit when sorting, for doubts at the edge
@@ -29,7 +29,7 @@ class Rows:
     """A block of queries, their positives (nearest first), and how many others lie closer than each."""
 
     places: slice  # of the queries, in the order of classes
-    distances: Tensor  # [rows, slots] float64; inf where a query has no more positives
+    distances: Tensor  # [rows, slots] scaled, squares off by `square_error`; inf for no more positives
     positives: Tensor  # [rows, slots] gallery index
     closer: Tensor  # [rows, slots] others known to be closer
     limit: int  # ranks are exact up to this
@@ -46,7 +46,7 @@ def count_closer(rows: Rows, side: Side, other: Side, columns: slice, scores: Te
     if not len(slots):
         return
     error = score_error(side, other, rows.places, columns)
-    low, high = _bounds(rows, side.scale, error, rows.closer + slots >= rows.limit)
+    low, high = _bounds(rows, error + square_error(side), rows.closer + slots >= rows.limit)
     count = _by_comparing if len(slots) <= FEW_POSITIVES else _by_sorting
     above_low, above_high, list_between = count(scores, low, high, rows.limit)
     between = above_low - above_high
@@ -68,22 +68,27 @@ def settle_doubts(rows: Rows, side: Side, other: Side) -> None:
         return
     row, slot, place = (torch.cat(part) for part in zip(*rows.doubts, strict=True))
     rows.doubts = []
-    query, item = side.order[rows.places][row], other.order[place]
-    pairs = zip(torch.split(query, DOUBTS_AT_ONCE), torch.split(item, DOUBTS_AT_ONCE), strict=True)
-    parts = [exact_distances(side.exact[left][:, None], other.exact[right][:, None]) for left, right in pairs]
-    closer = _is_closer(
-        torch.cat(parts).flatten(), item, rows.distances[row, slot], rows.positives[row, slot]
-    )
+    item, positive = other.order[place], rows.positives[row, slot]
+    chunks = (torch.split(part, DOUBTS_AT_ONCE) for part in (side.order[rows.places][row], item, positive))
+    parts = [_both_distances(side, other, *chunk) for chunk in zip(*chunks, strict=True)]
+    distance, to_positive = torch.cat(parts).unbind(dim=1)
+    closer = _is_closer(distance, item, to_positive, positive)
     rows.closer.index_put_((row, slot), closer.long(), accumulate=True)
+
+
+def _both_distances(side: Side, other: Side, query: Tensor, item: Tensor, positive: Tensor) -> Tensor:
+    """[n, 2] From each query to an item and to its positive."""
+    items = torch.stack([other.exact[item], other.exact[positive]], dim=1)
+    return exact_distances(side.exact[query][:, None], items)[:, 0]
 
 
 def _is_closer(distance: Tensor, item: Tensor, to_positive: Tensor, positive: Tensor) -> Tensor:
     return (distance < to_positive) | ((distance == to_positive) & (item < positive))
 
 
-def _bounds(rows: Rows, scale: float, error: Tensor, beyond: Tensor) -> tuple[Tensor, Tensor]:
+def _bounds(rows: Rows, error: Tensor, beyond: Tensor) -> tuple[Tensor, Tensor]:
     """Scores [rows, slots] surely farther and surely closer than each positive; inf for what nobody asks."""
-    score = -(rows.distances / scale).square() / 2
+    score = -rows.distances.square() / 2
     margin = error[:, None] - score * 2**-22  # the second term: the bounds themselves are rounded to float32
     unasked = beyond | rows.distances.isinf()
     low, high = (score - margin).float(), (score + margin).float()
@@ -137,11 +142,13 @@ def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> Tenso
     """Counts [rows, slots] of the closer items of the block, all in float64."""
     counts = torch.zeros_like(rows.closer)
     item, keys = other.order[columns], other.keys[columns]
-    for start in range(0, len(counts), 64):
-        part = slice(start, start + 64)
-        distance = exact_distances(side.exact[side.order[rows.places][part]], other.exact[item])
+    for start in range(0, len(counts), 16):
+        part = slice(start, start + 16)
+        query = side.exact[side.order[rows.places][part]]
+        distance = exact_distances(query, other.exact[item])
         distance[side.keys[rows.places][part, None] == keys] = torch.inf
-        for slot in range(counts.shape[1]):
-            to_positive, positive = rows.distances[part, slot, None], rows.positives[part, slot, None]
-            counts[part, slot] = _is_closer(distance, item, to_positive, positive).sum(dim=1)
+        for slot, positive in enumerate(rows.positives[part].T):
+            to_positive = exact_distances(query[:, None], other.exact[positive][:, None])[:, 0]
+            closer = _is_closer(distance, item, to_positive, positive[:, None]).sum(dim=1)
+            counts[part, slot] = closer * rows.distances[part, slot].isfinite()
     return counts

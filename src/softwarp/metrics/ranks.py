@@ -1,8 +1,8 @@
 """Exact ranks of every query's positives, by counting what lies closer, block by block.
 
 A rank is a count: rank(p) = 1 + #{items closer to the query than its positive p}. So nothing of the N x N
-distances is kept: those to the positives come first, exactly; then each block of a float32 matrix product is
-compared with them and counted. Without a gallery a block serves both of its sides, which halves the product.
+distances is kept: those to the positives come first, in float64; then each block of a float32 matrix product
+is compared with them and counted. Without a gallery a block serves both of its sides, which halves the product.
 
 The order is that of float64 distances between the embeddings as given, ties broken by index: float32 scores
 decide what they can (`scores.py`), and what is too close to call is settled by the float64 distance itself
@@ -17,15 +17,24 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from softwarp.metrics.counting import Rows, count_closer, settle_doubts
+from softwarp.metrics.counting import FEW_POSITIVES, Rows, count_closer, settle_doubts
 from softwarp.metrics.progress import ForEach, one_thread_per_job
-from softwarp.metrics.scores import Side, exact_distances, make_sides, scores
+from softwarp.metrics.scores import (
+    Side,
+    centred,
+    exact_distances,
+    make_sides,
+    near_distances,
+    scores,
+    square_error,
+)
 
 BLOCK_ROWS = 1024  # 4 MB of scores: what is compared again and again stays in cache
 BLOCK_POSITIVES = 1 << 22  # most (query, positive) pairs in a block of queries
 SYMMETRIC_POSITIVES = 1 << 23  # most such pairs held at once, which the halved product needs
 
 Advance = Callable[[float], None]
+Measure = Callable[[Tensor, Tensor], Tensor]
 
 
 def positive_ranks(
@@ -108,33 +117,45 @@ def _scores_across(side: Side, other: Side, rows: slice, columns: slice) -> Tens
 def _rows(
     side: Side, other: Side, places: slice, first: Tensor, counts: Tensor, own: Tensor, limit: int
 ) -> Rows:
-    """A block of queries with the exact distances to its positives, sorted; ties stay in index order."""
-    start, slots = places.start, int(counts[places].max())
-    distances = torch.full((places.stop - start, slots), torch.inf, dtype=torch.float64, device=own.device)
+    """A block of queries and its positives, nearest first; ties stay in index order."""
+    distances, positives = _to_positives(side, other, places, first, counts, own, near_distances)
+    if bool((distances.square().diff(dim=1) <= 2 * square_error(side)).any()):  # which is nearer? ask exactly
+        distances, positives = _to_positives(side, other, places, first, counts, own, exact_distances)
+        distances = distances / side.scale
+    slots = int(distances.isfinite().sum(dim=1).max())
+    distances, positives = distances[:, :slots].contiguous(), positives[:, :slots].contiguous()
+    return Rows(places, distances, positives, torch.zeros_like(positives), max(limit, slots))
+
+
+def _to_positives(
+    side: Side, other: Side, places: slice, first: Tensor, counts: Tensor, own: Tensor, measure: Measure
+) -> tuple[Tensor, Tensor]:
+    """Sorted distances [rows, slots] to the positives, and their indices; inf for none and for oneself."""
+    begin, end = int(first[places.start]), int(first[places.stop - 1] + counts[places.stop - 1])
+    items = other.order[begin:end]
+    left, right = side.exact[side.order[places]], other.exact[items]
+    if measure is near_distances:
+        left, right = centred(side, left), centred(other, right)
+    shape = (places.stop - places.start, int(counts[places].max()))
+    distances = torch.full(shape, torch.inf, dtype=torch.float64, device=own.device)
     positives = torch.zeros_like(distances, dtype=torch.int64)
-    _, sizes = torch.unique_consecutive(side.keys[places], return_counts=True)
-    for size in sizes.tolist():
-        here, (begin, count) = slice(start, start + size), (int(first[start]), int(counts[start]))
-        items = other.order[begin : begin + count]
-        inside = slice(start - places.start, start - places.start + size)
-        distances[inside, :count] = exact_distances(side.exact[side.order[here]], other.exact[items])
-        positives[inside, :count] = items
-        start += size
+    row = 0
+    for size in torch.unique_consecutive(side.keys[places], return_counts=True)[1].tolist():
+        at, count = int(first[places.start + row]) - begin, int(counts[places.start + row])
+        distances[row : row + size, :count] = measure(left[row : row + size], right[at : at + count])
+        positives[row : row + size, :count] = items[at : at + count]
+        row += size
     distances[positives == own[side.order[places]][:, None]] = torch.inf
     distances, order = distances.sort(dim=1, stable=True)
-    slots = int(distances.isfinite().sum(dim=1).max())
-    distances, positives = (
-        distances[:, :slots].contiguous(),
-        positives.gather(1, order)[:, :slots].contiguous(),
-    )
-    return Rows(places, distances, positives, torch.zeros_like(positives), max(limit, slots))
+    return distances, positives.gather(1, order)
 
 
 def _cuts(counts: list[int]) -> list[slice]:
     """Blocks of queries, given how many positives each has, ascending."""
     cuts, start = [], 0
     while start < len(counts):
-        stop = min(start + BLOCK_ROWS, len(counts))
+        wide = counts[start] > FEW_POSITIVES  # sorted, not compared again and again: longer rows are cheaper
+        stop = min(start + BLOCK_ROWS * (1 + wide), len(counts))
         while stop > start + 1 and (stop - start) * counts[stop - 1] > BLOCK_POSITIVES:
             stop = start + (stop - start) // 2
         cuts.append(slice(start, stop))

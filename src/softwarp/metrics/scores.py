@@ -31,7 +31,8 @@ class Side:
     keys: Tensor  # [N] ascending; equal keys are in the order given
     points: Tensor  # [N, D] float32, centred and scaled
     lengths: Tensor  # [N] float64, of the points
-    scale: float  # what the points were divided by
+    centre: Tensor  # [D] float64, what was taken from them
+    scale: float  # what they were then divided by
 
 
 def make_sides(
@@ -75,6 +76,22 @@ def exact_distances(left: Tensor, right: Tensor) -> Tensor:
     return torch.cdist(left.double(), right.double(), compute_mode="donot_use_mm_for_euclid_dist")
 
 
+def near_distances(left: Tensor, right: Tensor) -> Tensor:
+    """The same from a float64 product of centred and scaled rows: squared, off by `square_error` at most."""
+    squares = left.square().sum(dim=1)[:, None] + right.square().sum(dim=1)
+    return squares.addmm_(left, right.T, alpha=-2).clamp_(min=0).sqrt_()
+
+
+def square_error(side: Side) -> float:
+    """With u = 2^-53, lengths up to 1: (D + 16) u (1 + 1)^2 for the product, as much for the truth itself."""
+    return (side.points.shape[1] + 16) * 2.0**-50
+
+
+def centred(side: Side, exact: Tensor) -> Tensor:
+    """Rows [n, D] in float64, centred and scaled."""
+    return (exact.double() - side.centre) / side.scale
+
+
 def _lengths(exact: Tensor, centre: Tensor, each: ForEach) -> Tensor:
     def measure(part: Tensor) -> Tensor:
         lengths: Tensor = torch.linalg.vector_norm(part.double() - centre, dim=1)
@@ -94,4 +111,4 @@ def _make_side(
         points[part] = (exact[order[part]].double() - centre) / scale
 
     list(each(fill, range(0, len(order), ROWS_AT_ONCE)))
-    return Side(exact, order, keys, points, lengths[order] / scale, scale)
+    return Side(exact, order, keys, points, lengths[order] / scale, centre, scale)
