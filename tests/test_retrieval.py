@@ -139,6 +139,20 @@ def test_many_ties_among_few_positives_are_settled_one_by_one():
     assert torch.allclose(found, expected, atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_ties_at_the_edge_of_what_sorting_keeps(seed, monkeypatch):
+    """Six items as far from the query as its positive, of which sorting would keep two."""
+    monkeypatch.setattr(counting, "FEW_POSITIVES", 0)
+    monkeypatch.setattr(counting, "SPARE", 0)
+    generator = np.random.default_rng(seed)
+    points = np.concatenate([[0, 1], np.full(6, -1), 1000 + generator.random(80) * 1000])
+    labels = np.concatenate([[0, 0], np.arange(1, 87)])
+    order = generator.permutation(88)
+    points, labels = points[order, None].astype(np.float32), labels[order]
+    expected = references.retrieval(points, labels, points, labels, range(88), (2,))
+    assert_equal(retrieval_per_query(points, labels, ks=(2,)), expected)
+
+
 def assert_map(points, labels, truth):
     """MAP@R of each query from a matrix of distances; the mean of ours must be the very same."""
     same = labels[:, None] == labels
