@@ -149,6 +149,5 @@ def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> Tenso
         distance[side.keys[rows.places][part, None] == keys] = torch.inf
         for slot, positive in enumerate(rows.positives[part].T):
             to_positive = exact_distances(query[:, None], other.exact[positive][:, None])[:, 0]
-            closer = _is_closer(distance, item, to_positive, positive[:, None]).sum(dim=1)
-            counts[part, slot] = closer * rows.distances[part, slot].isfinite()
+            counts[part, slot] = _is_closer(distance, item, to_positive, positive[:, None]).sum(dim=1)
     return counts
