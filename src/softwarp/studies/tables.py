@@ -44,9 +44,10 @@ def demo_table(content: dict[str, Any]) -> str:
         lines.append([row["loss"], *cells])
     note = (
         f"\nMean and deviation over {content['seeds']} seeds, by `{content['command']}` "
-        "([results/demo.json](results/demo.json)). Hyper-parameters were searched on validation characters with the "
-        "same number of trials for each loss ([results/demo_search.json](results/demo_search.json)). AvgDTP is the "
-        "mean distance of training embeddings to their proxy; ProxyNCA++ measures it on the unit sphere.\n"
+        "([results/demo.json](results/demo.json)). Hyper-parameters were searched on validation characters "
+        "with the same number of trials for each loss "
+        "([results/demo_search.json](results/demo_search.json)). AvgDTP is the mean distance of training "
+        "embeddings to their proxy; ProxyNCA++ measures it on the unit sphere.\n"
     )
     return _markdown(lines) + note
 
@@ -58,9 +59,10 @@ def benchmark_table(content: dict[str, Any]) -> str:
     lines = [["forward + backward", *heads], ["---", *["---:"] * len(sizes)]]
     for index, row in enumerate(sizes[0]["losses"]):
         lines.append([row["name"], *(_figures(size["losses"][index]) for size in sizes)])
+    threads = content["environment"]["threads"]
     note = (
-        f"\nTime as a multiple of the three matrix products that no exact loss can do without, and peak memory beyond "
-        f"parameters and their gradients; by `make bench` on {content['environment']['threads']} CPU threads "
+        "\nTime as a multiple of the three matrix products that no exact loss can do without, and peak "
+        f"memory beyond parameters and their gradients; by `make bench` on {threads} CPU threads "
         "([results/benchmark_loss.json](results/benchmark_loss.json)).\n"
     )
     return _markdown(lines) + note
