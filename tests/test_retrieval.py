@@ -180,6 +180,13 @@ def far_away(count=600, width=128):
     return points.float(), torch.arange(count) % 20
 
 
+def test_order_of_float64_embeddings_very_far_from_the_origin():
+    generator = torch.Generator().manual_seed(1)
+    points = 1e6 + 1e-3 * torch.randn(300, 32, generator=generator, dtype=torch.float64)
+    truth = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    assert_map(points, torch.arange(300) % 20, truth)
+
+
 def test_order_far_from_the_origin_where_the_float32_expansion_fails():
     points, labels = far_away()
     truth = torch.cdist(points.double(), points.double(), compute_mode="donot_use_mm_for_euclid_dist")
