@@ -61,3 +61,18 @@ def on_unit_sphere(embeddings: Tensor, name: str = "embeddings") -> Tensor:
             f"{name} row {zero[0]} is all zeros and has no direction; leave it out or use 'euclidean'"
         )
     return double / lengths
+
+
+def check_sides(
+    embeddings: Array, gallery: Array | None, distance: str, device: torch.device | str | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Queries and gallery, checked, on one device, on the unit sphere where the distance is the cosine."""
+    check_distance(distance)
+    queries = check_embeddings(embeddings)
+    queries = queries if device is None else queries.to(device)
+    items = None if gallery is None else check_embeddings(gallery, "gallery").to(queries.device)
+    if items is not None and items.shape[1] != queries.shape[1]:
+        raise ValueError(f"embeddings have {queries.shape[1]} dimensions and gallery {items.shape[1]}")
+    if distance == "cosine":
+        return on_unit_sphere(queries), None if items is None else on_unit_sphere(items, "gallery")
+    return queries, items

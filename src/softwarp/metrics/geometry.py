@@ -1,16 +1,24 @@
-"""The shape of an embedding space, as numbers."""
+"""The shape of an embedding space, as numbers: what papers argue with when they show scatter plots."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from softwarp.metrics.checks import Array, check_embeddings, check_labels
+from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
+
+CLASS_ROWS = 2048  # rows of a class whose distances to the whole class are held at once
 
 
 def average_distance_to_proxy(embeddings: Array, labels: Array, proxies: Array) -> float:
     """AvgDTP: the mean over classes of the mean distance |e - p_c| of a class's embeddings to its proxy.
 
+        AvgDTP = 1/|C| sum_c 1/N_c sum_{e of class c} |e - p_c|
+
     Classes without embeddings are left out.
+
+    Args:
+        labels: rows of `proxies`, 0 to len(proxies) - 1.
 
     >>> embeddings, proxies = torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [9.0]])
     >>> average_distance_to_proxy(embeddings, torch.tensor([0, 0]), proxies)
@@ -20,16 +28,75 @@ def average_distance_to_proxy(embeddings: Array, labels: Array, proxies: Array) 
     targets = check_embeddings(proxies, "proxies").to(points.device)
     truth = check_labels(labels, len(points), points.device)
     if points.shape[1] != targets.shape[1]:
-        raise ValueError(
-            f"embeddings have {points.shape[1]} dimensions and proxies {targets.shape[1]}; they must agree"
-        )
+        raise ValueError(f"embeddings have {points.shape[1]} dimensions and proxies {targets.shape[1]}")
     if int(truth.min()) < 0 or int(truth.max()) >= len(targets):
-        raise ValueError(
-            f"labels run from {int(truth.min())} to {int(truth.max())} but there are {len(targets)} proxies"
-        )
+        raise ValueError(f"labels must be rows of the {len(targets)} proxies; got up to {int(truth.max())}")
     distances = (points.double() - targets.double()[truth]).norm(dim=1)
-    sums = torch.zeros(len(targets), dtype=torch.float64, device=points.device).index_add_(
-        0, truth, distances
-    )
-    counts = torch.bincount(truth, minlength=len(targets))
-    return float((sums[counts > 0] / counts[counts > 0]).mean())
+    sums, counts = _sum_by_class(distances[:, None], truth, len(targets))
+    return float((sums[counts > 0, 0] / counts[counts > 0]).mean())
+
+
+def geometry_metrics(embeddings: Array, labels: Array, *, distance: str = "euclidean") -> dict[str, float]:
+    """`compactness`, `separability`, `separability_ratio`, `spectral_decay` and `effective_rank`.
+
+    - compactness: the mean over classes of two or more of the mean distance between two of its embeddings;
+    - separability: the mean over classes of the distance from its mean to the nearest mean of another class;
+    - separability_ratio: separability / compactness, larger is better and free of scale;
+    - spectral_decay: KL(uniform || s / sum s) of the singular values s, 0 when all directions are used alike;
+    - effective_rank: exp(entropy(s / sum s)), the number of directions in use.
+
+    What a single class or classes of one embedding leave undefined is NaN. "cosine" measures on the unit
+    sphere.
+
+    >>> points = torch.tensor([[0.0, 1.0], [0.0, -1.0], [4.0, 1.0], [4.0, -1.0]])
+    >>> geometry_metrics(points, torch.tensor([0, 0, 1, 1]))["separability_ratio"]
+    2.0
+    """
+    check_distance(distance)
+    points = check_embeddings(embeddings)
+    points = on_unit_sphere(points) if distance == "cosine" else points.double()
+    truth = check_labels(labels, len(points), points.device)
+    _, truth = torch.unique(truth, return_inverse=True)
+    compactness, separability = _compactness(points, truth), _separability(points, truth)
+    decay, rank = _spectrum(points)
+    return {
+        "compactness": compactness,
+        "separability": separability,
+        "separability_ratio": separability / compactness if compactness else torch.nan,
+        "spectral_decay": decay,
+        "effective_rank": rank,
+    }
+
+
+def _sum_by_class(values: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    sums = values.new_zeros(num_classes, values.shape[1]).index_add_(0, labels, values)
+    return sums, torch.bincount(labels, minlength=num_classes)
+
+
+def _compactness(points: Tensor, labels: Tensor) -> float:
+    order = labels.argsort(stable=True)
+    means = []
+    for rows in torch.split(order, torch.bincount(labels).tolist()):
+        parts = [torch.cdist(points[part], points[rows]).sum() for part in torch.split(rows, CLASS_ROWS)]
+        if len(rows) > 1:
+            means.append(float(torch.stack(parts).sum()) / (len(rows) * (len(rows) - 1)))
+    return sum(means) / len(means) if means else torch.nan
+
+
+def _separability(points: Tensor, labels: Tensor) -> float:
+    sums, counts = _sum_by_class(points, labels, int(labels.max()) + 1)
+    means = sums / counts[:, None]
+    nearest = []
+    for start in range(0, len(means), CLASS_ROWS):
+        distances = torch.cdist(means[start : start + CLASS_ROWS], means)
+        distances.diagonal(start).fill_(torch.inf)
+        nearest.append(distances.amin(dim=1))
+    return float(torch.cat(nearest).mean()) if len(means) > 1 else torch.nan
+
+
+def _spectrum(points: Tensor) -> tuple[float, float]:
+    singular = torch.linalg.svdvals(points)
+    share = singular / singular.sum()
+    decay = -(share * len(share)).log().mean()
+    entropy = -torch.special.xlogy(share, share).sum()
+    return float(decay), float(entropy.exp())

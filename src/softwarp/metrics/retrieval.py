@@ -1,4 +1,9 @@
-"""Retrieval metrics: every one a function of the ranks of a query's positives."""
+"""Retrieval metrics, every one a function of the ranks of a query's positives.
+
+The query itself is left out by its index, never by its position, so duplicates are ordinary neighbours. Ties
+are broken by index. Queries without positives are left out of the means and counted. `ranks.py` finds the
+ranks, in the order of float64 and without holding anything of size N x N.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
+from softwarp.metrics.checks import Array, check_labels, check_sides
+from softwarp.metrics.progress import bar, full_precision
+from softwarp.metrics.ranks import positive_ranks
 
 
 def retrieval_metrics(
@@ -16,6 +23,7 @@ def retrieval_metrics(
     *,
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
+    query_rows: Array | None = None,
     ks: Sequence[int] = (1, 2, 4, 8),
     map_ks: Sequence[int] = (),
     ndcg_ks: Sequence[int] = (),
@@ -23,7 +31,11 @@ def retrieval_metrics(
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> dict[str, float]:
-    """Means over the queries that have positives: `recall@K`, `precision@1`, `r_precision`, `map@r` and more.
+    """Means over the queries that have positives, and how many do and do not.
+
+    Keys: `recall@K` (any positive among the K nearest), `precision@1`, `r_precision`, `map@r`, where asked
+    `map@K` and `ndcg@K`, `queries`, `queries_without_positives`. The arguments are those of
+    `retrieval_per_query`. Where no query has a positive the means are NaN.
 
     >>> points = torch.tensor([[0.0], [1.0], [5.0], [7.0]])
     >>> retrieval_metrics(points, torch.tensor([0, 0, 1, 1]), ks=(1,))["recall@1"]
@@ -34,6 +46,7 @@ def retrieval_metrics(
         labels,
         gallery=gallery,
         gallery_labels=gallery_labels,
+        query_rows=query_rows,
         ks=ks,
         map_ks=map_ks,
         ndcg_ks=ndcg_ks,
@@ -41,9 +54,9 @@ def retrieval_metrics(
         device=device,
         progress=progress,
     )
-    counted = {name: float(value.nanmean()) for name, value in values.items()}
-    lost = int(next(iter(values.values())).isnan().sum())
-    return {**counted, "queries": float(len(embeddings) - lost), "queries_without_positives": float(lost)}
+    without = int(values["map@r"].isnan().sum())
+    means = {name: float(value.nanmean()) for name, value in values.items()}
+    return means | {"queries": float(len(embeddings) - without), "queries_without_positives": float(without)}
 
 
 def retrieval_per_query(
@@ -52,6 +65,7 @@ def retrieval_per_query(
     *,
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
+    query_rows: Array | None = None,
     ks: Sequence[int] = (1, 2, 4, 8),
     map_ks: Sequence[int] = (),
     ndcg_ks: Sequence[int] = (),
@@ -59,83 +73,85 @@ def retrieval_per_query(
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> dict[str, Tensor]:
-    """The same metrics for each query, float64 [N], NaN where a query has no positives."""
-    check_distance(distance)
-    queries = check_embeddings(embeddings)
-    target = torch.device(device) if device is not None else queries.device
-    queries = queries.to(target)
-    query_labels = check_labels(labels, len(queries), target)
+    """Every metric for each query, float64 [N] in the order given; NaN where a query has no positives.
+
+    Args:
+        gallery: what is searched; None where the queries are searched among themselves.
+        query_rows: the gallery row that a query itself is, left out of its search; -1 for none.
+        distance: "euclidean", or "cosine", whose order is the euclidean one on the unit sphere.
+        device: where to compute; None leaves the embeddings where they are.
+        progress: show a bar.
+
+    >>> points = torch.tensor([[0.0], [1.0], [1.5]])
+    >>> retrieval_per_query(points, torch.tensor([0, 0, 1]), ks=(1,))["recall@1"]
+    tensor([1., 0., nan], dtype=torch.float64)
+    """
+    for k in (*ks, *map_ks, *ndcg_ks):
+        if k < 1:
+            raise ValueError(f"K counts the nearest items and starts at 1; got {k}")
+    queries, items = check_sides(embeddings, gallery, distance, device)
+    query_labels = check_labels(labels, len(queries), queries.device)
     if (gallery is None) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels go together: give both or neither")
-    items, item_labels = queries, query_labels
-    if gallery is not None and gallery_labels is not None:
-        items = check_embeddings(gallery, "gallery").to(target)
-        item_labels = check_labels(gallery_labels, len(items), target, "gallery_labels")
-    if distance == "cosine":
-        queries, items = on_unit_sphere(queries), on_unit_sphere(items, "gallery")
-    rows = []
-    for start in range(0, len(queries), 256):
-        block = slice(start, start + 256)
-        distances = torch.cdist(
-            queries[block].double(), items.double(), compute_mode="donot_use_mm_for_euclid_dist"
-        )
-        relevant = query_labels[block, None] == item_labels
-        if gallery is None:
-            own = torch.arange(start, start + len(distances), device=target)
-            distances[torch.arange(len(own)), own] = torch.inf
-            relevant[torch.arange(len(own)), own] = False
-        order = distances.sort(dim=1, stable=True).indices
-        for hits in relevant.gather(1, order):
-            rows.append(_from_ranks(hits.nonzero().flatten().double() + 1, ks, map_ks, ndcg_ks))
-    return {name: torch.tensor([row[name] for row in rows], dtype=torch.float64) for name in rows[0]}
+    item_labels = query_labels
+    if items is not None and gallery_labels is not None:
+        item_labels = check_labels(gallery_labels, len(items), queries.device, "gallery_labels")
+    own = _own_rows(query_rows, query_labels, item_labels, gallery is None)
+    limit = max((*ks, *map_ks, *ndcg_ks), default=1)
+    values: dict[str, Tensor] = {}
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        full_precision(queries.device),
+        bar("retrieval", progress) as advance,
+    ):
+        for rows, ranks in positive_ranks(queries, query_labels, items, item_labels, own, limit, advance):
+            for name, value in _from_ranks(ranks, ks, map_ks, ndcg_ks).items():
+                values.setdefault(name, own.new_empty(len(queries), dtype=torch.float64))[rows] = value
+    return values
+
+
+def _own_rows(
+    query_rows: Array | None, labels: Tensor, item_labels: Tensor, among_themselves: bool
+) -> Tensor:
+    if among_themselves:
+        if query_rows is not None:
+            raise ValueError("query_rows says where queries are in a gallery; without a gallery leave it out")
+        return torch.arange(len(labels), device=labels.device)
+    if query_rows is None:
+        return torch.full_like(labels, -1)
+    own = check_labels(query_rows, len(labels), labels.device, "query_rows")
+    if int(own.min()) < -1 or int(own.max()) >= len(item_labels):
+        raise ValueError(f"query_rows must be -1 or a row of the gallery, 0 to {len(item_labels) - 1}")
+    strange = ((own >= 0) & (item_labels[own] != labels)).nonzero().flatten().tolist()
+    if strange:
+        raise ValueError(f"query {strange[0]} and its own row of the gallery have different labels")
+    return own
 
 
 def _from_ranks(
     ranks: Tensor, ks: Sequence[int], map_ks: Sequence[int], ndcg_ks: Sequence[int]
-) -> dict[str, float]:
-    count = len(ranks)
-    place = torch.arange(1, count + 1, dtype=torch.float64, device=ranks.device)
-    precision = place / ranks
+) -> dict[str, Tensor]:
+    """Metrics [b] from ranks [b, R] of the positives, nearest first, inf for none."""
+    ranks = torch.nn.functional.pad(ranks, (0, 1), value=torch.inf)  # so that there is a nearest one
+    count = ranks.isfinite().sum(dim=1).double()
+    place = torch.arange(1, ranks.shape[1] + 1, dtype=torch.float64, device=ranks.device)
+    nobody = count == 0
 
-    def share(k: int) -> float:
-        return float(precision[ranks <= k].sum()) / min(count, k) if count else torch.nan
+    def average_precision(k: Tensor) -> Tensor:
+        found = (place / ranks).masked_fill(ranks > k[:, None], 0)
+        return found.sum(dim=1) / torch.minimum(count, k)
 
-    def gain(k: int) -> float:
-        ideal = float((1 / torch.log2(1 + place[:k])).sum())
-        return float((1 / torch.log2(1 + ranks[ranks <= k])).sum()) / ideal if count else torch.nan
+    def gain(k: Tensor) -> Tensor:
+        best = (1 / torch.log2(1 + place)).masked_fill(place > torch.minimum(count, k)[:, None], 0)
+        return (1 / torch.log2(1 + ranks)).masked_fill(ranks > k[:, None], 0).sum(dim=1) / best.sum(dim=1)
 
-    return {
-        **{f"recall@{k}": float(ranks[0] <= k) if count else torch.nan for k in ks},
-        "precision@1": float(ranks[0] == 1) if count else torch.nan,
-        "r_precision": float((ranks <= count).sum()) / count if count else torch.nan,
-        "map@r": share(count),
-        **{f"map@{k}": share(k) for k in map_ks},
-        **{f"ndcg@{k}": gain(k) for k in ndcg_ks},
+    metrics = {
+        **{f"recall@{k}": (ranks[:, 0] <= k).double() for k in ks},
+        "precision@1": (ranks[:, 0] == 1).double(),
+        "r_precision": (ranks <= count[:, None]).sum(dim=1) / count,
+        "map@r": average_precision(count),
+        **{f"map@{k}": average_precision(torch.full_like(count, k)) for k in map_ks},
+        **{f"ndcg@{k}": gain(torch.full_like(count, k)) for k in ndcg_ks},
     }
-
-
-def nearest_neighbours(
-    embeddings: Array, k: int, *, gallery: Array | None = None, distance: str = "euclidean"
-) -> tuple[Tensor, Tensor]:
-    """Distances (float64) and indices [N, k] of the nearest items; without a gallery no row finds itself.
-
-    >>> nearest_neighbours(torch.tensor([[0.0], [1.0], [5.0]]), 1)[1].flatten().tolist()
-    [1, 0, 1]
-    """
-    check_distance(distance)
-    queries = check_embeddings(embeddings)
-    items = queries if gallery is None else check_embeddings(gallery, "gallery").to(queries.device)
-    if not 1 <= k <= len(items) - (gallery is None):
-        raise ValueError(f"k is {k}, but there are only {len(items) - (gallery is None)} items to find")
-    if distance == "cosine":
-        queries, items = on_unit_sphere(queries), on_unit_sphere(items, "gallery")
-    found = []
-    for start in range(0, len(queries), 256):
-        block = queries[start : start + 256].double()
-        distances = torch.cdist(block, items.double(), compute_mode="donot_use_mm_for_euclid_dist")
-        if gallery is None:
-            distances[torch.arange(len(block)), start + torch.arange(len(block))] = torch.inf
-        found.append(distances.sort(dim=1, stable=True))
-    values = torch.cat([block.values[:, :k] for block in found])
-    indices = torch.cat([block.indices[:, :k] for block in found])
-    return (values.square() / 2 if distance == "cosine" else values), indices
+    return {name: value.masked_fill(nobody, torch.nan) for name, value in metrics.items()}

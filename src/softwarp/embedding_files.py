@@ -1,0 +1,250 @@
+"""Reading what people evaluate: embeddings, labels and verification pairs made elsewhere.
+
+Every wrong input is a ValueError that says what is wrong and how to mend it.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Tables = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One line of a pairs file: two images, each a name and a number, and whether they show one person."""
+
+    left: tuple[str, int]
+    right: tuple[str, int]
+    same: bool
+
+
+def load_tables(
+    source: Path,
+    labels: Path | None,
+    gallery: Path | None,
+    gallery_labels: Path | None,
+    queries: Path | None,
+    key: str | None,
+) -> tuple[Tables, str]:
+    """Embeddings, labels, gallery and its labels from what a user names, and the usual distance for them."""
+    if queries is not None and gallery is not None:
+        raise ValueError(
+            "--queries splits one table into queries and gallery; leave out --gallery or --queries"
+        )
+    if gallery is None and gallery_labels is not None:
+        raise ValueError("--gallery-labels needs --gallery")
+    usual, folder = "euclidean", source
+    if source.is_dir():
+        source, usual = _run_files(source)
+        labels = labels or source
+    points, names = load_embeddings(source, key), load_labels(labels or _holder(source, "--labels"))
+    _check_length(names, points, labels or source)
+    if gallery is not None:
+        items = load_embeddings(gallery, key)
+        item_names = load_labels(gallery_labels or _holder(gallery, "--gallery-labels"))
+        _check_length(item_names, items, gallery_labels or gallery)
+        numbers, item_numbers = number_labels(names, item_names)
+        return (points, numbers, items, item_numbers), usual
+    (numbers,) = number_labels(names)
+    if queries is None:
+        return (points, numbers, None, None), usual
+    asked = torch.zeros(len(points), dtype=torch.bool)
+    asked[load_rows(queries, len(points))] = True
+    if asked.all():
+        raise ValueError(
+            f"{queries} names every row of {folder}, which leaves no gallery; leave --queries out"
+        )
+    return (points[asked], numbers[asked], points[~asked], numbers[~asked]), usual
+
+
+def _run_files(folder: Path) -> tuple[Path, str]:
+    """The embeddings of a run folder and the distance of its loss."""
+    from softwarp.losses import LOSSES
+    from softwarp.runs import Run
+
+    path = folder / "embeddings.safetensors"
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a finished run: it has no {path.name}")
+    loss: Any = LOSSES[Run(folder).recipe().loss.name]
+    return path, str(loss.distance)
+
+
+def _holder(path: Path, option: str) -> Path:
+    if path.suffix not in (".npz", ".safetensors"):
+        raise ValueError(f"{path} holds no labels; give them with {option}")
+    return path
+
+
+def _check_length(names: list[str], points: Tensor, path: Path) -> None:
+    if len(names) != len(points):
+        raise ValueError(
+            f"{path} has {len(names)} labels for {len(points)} embeddings; there must be one each"
+        )
+
+
+def load_embeddings(path: Path, key: str | None = None) -> Tensor:
+    """Embeddings [N, D] from .npy, .npz or .safetensors; `key` names the array where a file holds several."""
+    _check_file(path, (".npy", ".npz", ".safetensors"), "embeddings")
+    if path.suffix == ".npy":
+        array = _read_numpy(path)
+    else:
+        arrays = _read_arrays(path)
+        array = arrays[_choose(list(arrays), key, path)]
+    if array.ndim != 2 or array.dtype.kind not in "fiu" or 0 in array.shape:
+        raise ValueError(f"{path}: embeddings must be numbers [rows, dimensions]; got {_shape(array)}")
+    return torch.from_numpy(array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64))
+
+
+def load_labels(path: Path) -> list[str]:
+    """One label a row, as text: .npy, .txt (a line each), .csv (column `label` or the only one).
+
+    An .npz or .safetensors file of embeddings may hold them as its array `labels`.
+    """
+    _check_file(path, (".npy", ".csv", ".txt", ".npz", ".safetensors"), "labels")
+    if path.suffix == ".txt":
+        labels = _text(path).rstrip().splitlines()
+    elif path.suffix == ".csv":
+        labels = _csv_column(path)
+    else:
+        array = _read_numpy(path) if path.suffix == ".npy" else _label_array(path)
+        if array.ndim != 1 or array.dtype.kind not in "iuU":
+            raise ValueError(f"{path}: labels must be a row of whole numbers or text; got {_shape(array)}")
+        labels = [str(label) for label in array.tolist()]
+    labels = [label.strip() for label in labels]
+    if not labels:
+        raise ValueError(f"{path} holds no labels")
+    if "" in labels:
+        raise ValueError(f"{path}: the label of row {labels.index('')} is empty; give every row a class")
+    return labels
+
+
+def number_labels(*tables: list[str]) -> list[Tensor]:
+    """The same label, the same number, across tables.
+
+    >>> number_labels(["wren", "gull"], ["gull"])
+    [tensor([1, 0]), tensor([0])]
+    """
+    names = {name: number for number, name in enumerate(sorted(set().union(*tables)))}
+    return [torch.tensor([names[name] for name in table]) for table in tables]
+
+
+def load_rows(path: Path, count: int) -> Tensor:
+    """Row numbers, each once, of a table of `count` rows, from .npy or .txt: which embeddings are queries."""
+    try:
+        rows = torch.tensor([int(label) for label in load_labels(path)])
+    except ValueError as error:
+        raise ValueError(f"{path} must hold row numbers, one a line ({error})") from None
+    wrong = rows[(rows < 0) | (rows >= count)]
+    if len(wrong):
+        raise ValueError(f"{path}: row {int(wrong[0])} does not exist; rows are numbered 0 to {count - 1}")
+    if len(set(rows.tolist())) < len(rows):
+        raise ValueError(f"{path}: a row is named twice; name each query once")
+    return rows
+
+
+def load_pairs(path: Path) -> list[Pair]:
+    """The pairs of an LFW-style pairs.txt: `name 1 4` for one person, `name 1 other 2` for two."""
+    _check_file(path, (".txt",), "pairs")
+    pairs = []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        words = line.split("\t") if "\t" in line else line.split()
+        if number == 1 and len(words) in (1, 2) and all(word.isdigit() for word in words):
+            continue  # the head: number of folds, pairs a fold
+        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
+            pairs.append(Pair((words[0], int(words[1])), (words[0], int(words[2])), same=True))
+        elif len(words) == 4 and words[1].isdigit() and words[3].isdigit():
+            pairs.append(Pair((words[0], int(words[1])), (words[2], int(words[3])), same=False))
+        elif line.strip():
+            raise ValueError(f"{path} line {number}: expected `name 1 4` or `name 1 other 2`; got {line!r}")
+    if not pairs:
+        raise ValueError(f"{path} holds no pairs")
+    return pairs
+
+
+def _check_file(path: Path, suffixes: tuple[str, ...], what: str) -> None:
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    if path.suffix not in suffixes:
+        raise ValueError(f"{path}: {what} come as {', '.join(suffixes)}; save them as one of these")
+
+
+def _read_numpy(path: Path) -> Any:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except (ValueError, OSError, EOFError, BadZipFile) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}); save it again as {path.suffix}, no pickle"
+        ) from None
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The named arrays of an .npz or .safetensors file."""
+    if path.suffix == ".npz":
+        loaded = _read_numpy(path)
+        if not isinstance(loaded, dict):
+            raise ValueError(f"{path} holds a single array; save it as .npy")
+        return loaded
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} cannot be read ({error}); save it again as .safetensors") from None
+    half = torch.bfloat16  # which NumPy does not know
+    return {name: (each.float() if each.dtype == half else each).numpy() for name, each in tensors.items()}
+
+
+def _label_array(path: Path) -> NDArray[Any]:
+    arrays = _read_arrays(path)
+    if "labels" not in arrays:
+        raise ValueError(f"{path} has no array `labels`; give the labels with --labels")
+    return arrays["labels"]
+
+
+def _choose(names: list[str], key: str | None, path: Path) -> str:
+    listed = ", ".join(sorted(names)) or "none"
+    if key is not None and key not in names:
+        raise ValueError(f"{path} has no array {key!r}; it has: {listed}")
+    if key is None and len(names) != 1 and "embeddings" not in names:
+        raise ValueError(f"{path} holds several arrays ({listed}); say which with --key")
+    return key or ("embeddings" if "embeddings" in names else names[0])
+
+
+def _shape(array: NDArray[Any]) -> str:
+    return f"{array.dtype} of shape {list(array.shape)}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8") from None
+
+
+def _csv_column(path: Path) -> list[str]:
+    table = [row or [""] for row in csv.reader(_text(path).rstrip().splitlines())]
+    if not table:
+        raise ValueError(f"{path} holds no labels")
+    head = [name.strip().lower() for name in table[0]]
+    if "label" in head:
+        column, table = head.index("label"), table[1:]
+    elif len(head) == 1:
+        column = 0
+    else:
+        raise ValueError(f"{path} has columns {', '.join(head)}: name the one with the classes `label`")
+    short = [number for number, row in enumerate(table) if len(row) <= column]
+    if short:
+        raise ValueError(f"{path}: row {short[0]} has no label")
+    return [row[column] for row in table]

@@ -1,0 +1,41 @@
+"""Confidence intervals by resampling classes: embeddings of one class are not independent of each other."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softwarp.metrics.checks import Array, check_labels
+
+SAMPLES_AT_ONCE = 100
+
+
+def bootstrap_over_classes(
+    values: Tensor, labels: Array, *, samples: int = 1000, seed: int = 0, level: float = 0.95
+) -> tuple[float, float]:
+    """The percentile interval of the mean of per-query values [N], whole classes drawn with replacement.
+
+    NaN values (queries without positives) are left out, as in the mean itself.
+
+    >>> bootstrap_over_classes(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([0, 1, 1]))
+    (1.0, 1.0)
+    """
+    if samples < 1 or not 0 < level < 1:
+        raise ValueError(f"samples must be at least 1 and level between 0 and 1; got {samples} and {level}")
+    truth = check_labels(labels, len(values), torch.device("cpu"))
+    values = values.detach().cpu().double()
+    counted = ~values.isnan()
+    if not counted.any():
+        return torch.nan, torch.nan
+    classes, numbers = torch.unique(truth[counted], return_inverse=True)
+    sums = torch.zeros(len(classes), dtype=torch.float64).index_add_(0, numbers, values[counted])
+    counts = torch.bincount(numbers).double()
+    generator = torch.Generator().manual_seed(seed)
+    means = []
+    for start in range(0, samples, SAMPLES_AT_ONCE):
+        shape = (min(SAMPLES_AT_ONCE, samples - start), len(classes))
+        drawn = torch.randint(len(classes), shape, generator=generator)
+        means.append(sums[drawn].sum(dim=1) / counts[drawn].sum(dim=1))
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = torch.quantile(torch.cat(means), tails).tolist()
+    return low, high

@@ -1,0 +1,172 @@
+"""Exact ranks of every query's positives, by counting what lies closer, block by block.
+
+A rank is a count: rank(p) = 1 + #{items closer to the query than its positive p}. So nothing of the N x N
+distances is kept: those to the positives come first, in float64; then each block of a float32 matrix product
+is compared with them and counted. Without a gallery a block serves both of its sides, so that half of the
+product will do.
+
+The order is that of float64 distances between the embeddings as given, ties broken by index: float32 scores
+decide what they can (`scores.py`), and what is too close to call is settled by the float64 distance itself
+(`counting.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from softwarp.metrics.counting import FEW_POSITIVES, Rows, count_closer, settle_doubts
+from softwarp.metrics.progress import ForEach, one_thread_per_job
+from softwarp.metrics.scores import (
+    Side,
+    centred,
+    exact_distances,
+    make_sides,
+    near_distances,
+    scores,
+    square_error,
+)
+
+BLOCK_ROWS = 1024  # 4 MB of scores: what is compared again and again stays in cache
+BLOCK_POSITIVES = 1 << 22  # most (query, positive) pairs in a block of queries
+SYMMETRIC_POSITIVES = 1 << 23  # most such pairs held at once, which the halved product needs
+
+Advance = Callable[[float], None]
+Measure = Callable[[Tensor, Tensor], Tensor]
+
+
+def positive_ranks(
+    queries: Tensor,
+    labels: Tensor,
+    gallery: Tensor | None,
+    gallery_labels: Tensor,
+    own: Tensor,
+    limit: int,
+    advance: Advance,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of query indices [b] and the ranks of their positives [b, R], nearest first, inf for none.
+
+    Args:
+        gallery: None where the queries search among themselves; `gallery_labels` are then `labels`.
+        own: [N] gallery index of each query, left out of its search; -1 where it has none.
+        limit: ranks are exact up to this and up to a query's number of positives; a rank beyond both is
+            some number beyond both.
+        advance: told the share of the work just done.
+    """
+    keys, gallery_keys = _class_keys(labels, gallery_labels)
+    with one_thread_per_job(own.device) as each:
+        side, other = make_sides(queries, keys, gallery, gallery_keys, each)
+        first = torch.searchsorted(other.keys, side.keys)
+        counts = torch.searchsorted(other.keys, side.keys, right=True) - first
+        blocks = each(lambda cut: _rows(side, other, cut, first, counts, own, limit), _cuts(counts.tolist()))
+        if gallery is None and int(counts.sum()) <= SYMMETRIC_POSITIVES:
+            finished = _halved_pass(side, list(blocks), each, advance)
+        else:
+            finished = _full_pass(side, other, blocks, each, advance)
+        for rows in finished:
+            places = torch.arange(1, rows.closer.shape[1] + 1, device=own.device)
+            ranks = (rows.closer + places).double().masked_fill(rows.distances.isinf(), torch.inf)
+            yield side.order[rows.places], ranks
+
+
+def _halved_pass(side: Side, blocks: list[Rows], each: ForEach, advance: Advance) -> Iterator[Rows]:
+    """Every block against itself and those after it, counted for its rows and for its columns."""
+
+    def count(pair: tuple[Rows, Rows]) -> None:
+        rows, columns = pair
+        block = _scores_across(side, side, rows.places, columns.places)
+        count_closer(rows, side, side, columns.places, block)
+        if columns is not rows:
+            count_closer(columns, side, side, rows.places, block.T)
+
+    pairs = [(rows, columns) for number, rows in enumerate(blocks) for columns in blocks[number:]]
+    for _ in each(count, pairs):
+        advance(1 / len(pairs))
+    list(each(lambda rows: settle_doubts(rows, side, side), blocks))
+    yield from blocks
+
+
+def _full_pass(
+    side: Side, other: Side, blocks: Iterable[Rows], each: ForEach, advance: Advance
+) -> Iterator[Rows]:
+    """Every block of queries against the whole gallery, one after the other."""
+    starts = range(0, len(other.order), BLOCK_ROWS)
+    cuts = [slice(start, min(start + BLOCK_ROWS, len(other.order))) for start in starts]
+    for rows in blocks:
+        list(each(partial(_count_across, rows, side, other), cuts))
+        settle_doubts(rows, side, other)
+        advance((rows.places.stop - rows.places.start) / len(side.order))
+        yield rows
+
+
+def _count_across(rows: Rows, side: Side, other: Side, columns: slice) -> None:
+    count_closer(rows, side, other, columns, _scores_across(side, other, rows.places, columns))
+
+
+def _scores_across(side: Side, other: Side, rows: slice, columns: slice) -> Tensor:
+    """Scores between classes; -inf within a class, whose order is known already."""
+    block = scores(side, other, rows, columns)
+    keys, other_keys = side.keys[rows], other.keys[columns]
+    if keys[0] <= other_keys[-1] and other_keys[0] <= keys[-1]:  # both ascend: no overlap, no common class
+        block.masked_fill_(keys[:, None] == other_keys, -torch.inf)
+    return block
+
+
+def _rows(
+    side: Side, other: Side, places: slice, first: Tensor, counts: Tensor, own: Tensor, limit: int
+) -> Rows:
+    """A block of queries and its positives, nearest first; ties stay in index order."""
+    distances, positives = _to_positives(side, other, places, first, counts, own, near_distances)
+    if bool((distances.square().diff(dim=1) <= 2 * square_error(side)).any()):  # which is nearer? ask exactly
+        distances, positives = _to_positives(side, other, places, first, counts, own, exact_distances)
+        distances = distances / side.scale
+    slots = int(distances.isfinite().sum(dim=1).max())
+    distances, positives = distances[:, :slots].contiguous(), positives[:, :slots].contiguous()
+    return Rows(places, distances, positives, torch.zeros_like(positives), max(limit, slots))
+
+
+def _to_positives(
+    side: Side, other: Side, places: slice, first: Tensor, counts: Tensor, own: Tensor, measure: Measure
+) -> tuple[Tensor, Tensor]:
+    """Sorted distances [rows, slots] to the positives, and their indices; inf for none and for oneself."""
+    begin, end = int(first[places.start]), int(first[places.stop - 1] + counts[places.stop - 1])
+    items = other.order[begin:end]
+    left, right = side.exact[side.order[places]], other.exact[items]
+    if measure is near_distances:
+        left, right = centred(side, left), centred(other, right)
+    shape = (places.stop - places.start, int(counts[places].max()))
+    distances = torch.full(shape, torch.inf, dtype=torch.float64, device=own.device)
+    positives = torch.zeros_like(distances, dtype=torch.int64)
+    row = 0
+    for size in torch.unique_consecutive(side.keys[places], return_counts=True)[1].tolist():
+        at, count = int(first[places.start + row]) - begin, int(counts[places.start + row])
+        distances[row : row + size, :count] = measure(left[row : row + size], right[at : at + count])
+        positives[row : row + size, :count] = items[at : at + count]
+        row += size
+    distances[positives == own[side.order[places]][:, None]] = torch.inf
+    distances, order = distances.sort(dim=1, stable=True)
+    return distances, positives.gather(1, order)
+
+
+def _cuts(counts: list[int]) -> list[slice]:
+    """Blocks of queries, given how many positives each has, ascending."""
+    cuts, start = [], 0
+    while start < len(counts):
+        wide = counts[start] > FEW_POSITIVES  # sorted, not compared again and again: longer rows are cheaper
+        stop = min(start + BLOCK_ROWS * (1 + wide), len(counts))
+        while stop > start + 1 and (stop - start) * counts[stop - 1] > BLOCK_POSITIVES:
+            stop = start + (stop - start) // 2
+        cuts.append(slice(start, stop))
+        start = stop
+    return cuts
+
+
+def _class_keys(labels: Tensor, gallery_labels: Tensor) -> tuple[Tensor, Tensor]:
+    """A key for each class, smaller for smaller classes so that those of a block are alike."""
+    classes, numbers = torch.unique(torch.cat([labels, gallery_labels]), return_inverse=True)
+    sizes = torch.bincount(numbers[len(labels) :], minlength=len(classes))
+    keys = sizes[numbers] * len(classes) + numbers
+    return keys[: len(labels)], keys[len(labels) :]

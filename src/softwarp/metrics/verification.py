@@ -1,0 +1,125 @@
+"""Pair verification as face people do it: is it the same person, given the distance of two embeddings?
+
+Thresholds come from the data, midway between distances that occur, so embeddings of any length will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from softwarp.metrics.checks import Array, check_embeddings, check_sides
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+def combine_flipped(embeddings: Array, flipped: Array) -> Tensor:
+    """The mean of an image's embedding and that of its mirror image, not normalised.
+
+    Normalising the sum, as insightface does, gives the same order under the distance "cosine".
+
+    >>> combine_flipped(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])).tolist()
+    [[0.5, 0.5]]
+    """
+    left, right = check_embeddings(embeddings), check_embeddings(flipped, "flipped")
+    if left.shape != right.shape:
+        raise ValueError(
+            f"embeddings are {list(left.shape)} and flipped {list(right.shape)}; they must agree"
+        )
+    return (left + right.to(left.device)) / 2
+
+
+def pair_distances(left: Array, right: Array, *, distance: str = "euclidean") -> Tensor:
+    """Distances (float64) [P] of pairs given row by row; that of "cosine" is 1 - cos.
+
+    >>> pair_distances(torch.tensor([[0.0, 3.0]]), torch.tensor([[4.0, 0.0]])).tolist()
+    [5.0]
+    """
+    first, second = check_sides(left, right, distance)
+    if second is None or len(first) != len(second):
+        raise ValueError(f"pairs need as many left as right embeddings; got {len(left)} and {len(right)}")
+    distances: Tensor = torch.linalg.vector_norm(first.double() - second.double(), dim=1)
+    return distances.square() / 2 if distance == "cosine" else distances
+
+
+def verification_metrics(
+    distances: Array, same: Array, *, folds: int = 10, fars: Sequence[float] = (1e-1, 1e-2, 1e-3, 1e-4)
+) -> dict[str, float]:
+    """`accuracy` over folds and its `accuracy_std`, `tar@far=F`, `auc`, `best_threshold`, `best_accuracy`.
+
+    A pair is called the same where its distance is below the threshold.
+
+    - accuracy: each fold by the threshold that is best on the others; folds are runs of successive pairs,
+      as in LFW's pairs.txt and scikit-learn's KFold; of equally good thresholds the smallest;
+    - tar@far=F: share of the same pairs accepted when a share F of the others is, between the points of the
+      ROC by a straight line; below 1 / (number of other pairs) there is nothing but that line.
+
+    >>> distances, same = torch.tensor([0.1, 0.9, 0.2, 0.8]), torch.tensor([True, False, True, False])
+    >>> verification_metrics(distances, same, folds=2)["accuracy"]
+    1.0
+    """
+    from sklearn.metrics import roc_auc_score  # takes seconds to import
+
+    values, truth = _check_pairs(distances, same, folds)
+    parts = np.array_split(np.arange(len(values)), folds)
+    accuracies = [
+        np.mean(
+            (values[part] < _best_threshold(np.delete(values, part), np.delete(truth, part))) == truth[part]
+        )
+        for part in parts
+    ]
+    threshold = _best_threshold(values, truth)
+    return {
+        "accuracy": float(np.mean(accuracies)),
+        "accuracy_std": float(np.std(accuracies)),
+        **{
+            f"tar@far={far:g}": value for far, value in zip(fars, _accepted(values, truth, fars), strict=True)
+        },
+        "auc": float(roc_auc_score(truth, -values)),
+        "best_threshold": threshold,
+        "best_accuracy": float(np.mean((values < threshold) == truth)),
+    }
+
+
+def _check_pairs(distances: Array, same: Array, folds: int) -> tuple[Floats, Bools]:
+    values = torch.as_tensor(distances).detach().cpu().double().numpy()
+    flags = torch.as_tensor(same).detach().cpu().numpy()
+    if values.ndim != 1 or values.shape != flags.shape or not np.isin(flags, (0, 1)).all():
+        raise ValueError(
+            f"one distance and one same/different flag a pair, please; got {values.shape}, {flags.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"distance {int(np.flatnonzero(~np.isfinite(values))[0])} is not a finite number")
+    truth = flags.astype(bool)
+    if truth.all() or not truth.any():
+        raise ValueError("all pairs are of one kind: verification needs same and different ones")
+    if not 2 <= folds <= len(values):
+        raise ValueError(f"folds must be between 2 and the number of pairs {len(values)}; got {folds}")
+    return values, truth
+
+
+def _best_threshold(distances: Floats, same: Bools) -> float:
+    """The smallest of the most accurate thresholds below, between and above the distances that occur."""
+    levels, place = np.unique(distances, return_inverse=True)
+    gains = np.bincount(place, weights=np.where(same, 1.0, -1.0))
+    right = np.concatenate(
+        [[0.0], np.cumsum(gains)]
+    )  # accepting one level more, compared with accepting none
+    best = int(np.argmax(right))
+    if best == 0:
+        return float(levels[0])
+    above = levels[best] if best < len(levels) else levels[-1]
+    return float(max((levels[best - 1] + above) / 2, np.nextafter(levels[best - 1], np.inf)))
+
+
+def _accepted(distances: Floats, same: Bools, fars: Sequence[float]) -> list[float]:
+    from sklearn.metrics import roc_curve
+
+    false_rate, true_rate, _ = roc_curve(same, -distances, drop_intermediate=False)
+    levels = np.unique(false_rate)
+    best = true_rate[np.searchsorted(false_rate, levels, side="right") - 1]
+    return [float(value) for value in np.interp(fars, levels, best)]

@@ -1,0 +1,278 @@
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from softwarp import cli
+from softwarp.embedding_files import load_embeddings, load_labels, load_pairs, load_rows, load_tables
+from softwarp.measure import measure
+from softwarp.metrics import clustering_metrics, geometry_metrics, retrieval_metrics
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Forty embeddings of five classes with names, in every format there is."""
+    generator = np.random.default_rng(0)
+    numbers = np.arange(40) % 5
+    points = (generator.normal(size=(5, 6))[numbers] + generator.normal(size=(40, 6))).astype(np.float32)
+    names = [f"bird {number}" for number in numbers]
+    np.save(tmp_path / "points.npy", points)
+    np.savez(tmp_path / "points.npz", embeddings=points, labels=numbers, other=points[:3])
+    save_file(
+        {"embeddings": torch.from_numpy(points), "labels": torch.from_numpy(numbers)},
+        tmp_path / "points.safetensors",
+    )
+    np.save(tmp_path / "labels.npy", numbers)
+    (tmp_path / "labels.txt").write_text("\n".join(names) + "\n")
+    (tmp_path / "labels.csv").write_text(
+        "file,label\n" + "".join(f"{i}.png,{name}\n" for i, name in enumerate(names))
+    )
+    return tmp_path, points, numbers
+
+
+def run(*arguments):
+    result = CliRunner().invoke(cli.app, ["evaluate", *map(str, arguments)])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout) if "--json" in arguments else result.stdout
+
+
+def fails(monkeypatch, capsys, *arguments):
+    """What the user reads on a mistake: one line, exit code 2."""
+    monkeypatch.setattr(sys, "argv", ["softwarp", "evaluate", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    text = capsys.readouterr().err
+    assert text.startswith("error: ")
+    assert "Traceback" not in text
+    return text
+
+
+@pytest.mark.parametrize("points", ["points.npy", "points.npz", "points.safetensors"])
+@pytest.mark.parametrize("labels", ["labels.npy", "labels.txt", "labels.csv"])
+def test_every_format_gives_the_same_numbers(table, points, labels):
+    folder, array, numbers = table
+    result = run(folder / points, "--labels", folder / labels, "--json", "--bootstrap", 0)
+    assert result["metrics"] == retrieval_metrics(array, numbers)
+    assert result["intervals"] == {}
+
+
+@pytest.mark.parametrize("name", ["points.npz", "points.safetensors"])
+def test_labels_may_be_in_the_same_file(table, name):
+    folder, array, numbers = table
+    assert run(folder / name, "--json")["metrics"] == retrieval_metrics(array, numbers)
+
+
+def test_every_family_and_option(table):
+    folder, array, numbers = table
+    options = ["--metrics", "retrieval,clustering,geometry", "--ks", "1,3", "--map-ks", "5", "--ndcg-ks", "5"]
+    result = run(folder / "points.npz", *options, "--distance", "cosine", "--seed", 3, "--json")
+    expected = retrieval_metrics(array, numbers, ks=(1, 3), map_ks=(5,), ndcg_ks=(5,), distance="cosine")
+    expected |= clustering_metrics(array, numbers, seed=3, distance="cosine")
+    expected |= geometry_metrics(array, numbers, distance="cosine")
+    assert result["metrics"] == pytest.approx(expected)
+    assert set(result["metrics"]) == set(expected)
+    assert result["distance"] == "cosine"
+    low, high = result["intervals"]["recall@1"]
+    assert low <= result["metrics"]["recall@1"] <= high
+    assert low < high
+    assert run(folder / "points.npz", *options, "--distance", "cosine", "--seed", 3, "--json") == result
+
+
+def test_gallery_and_query_rows(table):
+    folder, array, numbers = table
+    asked = np.arange(40) % 3 == 0
+    (folder / "rows.txt").write_text("\n".join(map(str, np.flatnonzero(asked))))
+    split = run(folder / "points.npz", "--queries", folder / "rows.txt", "--json")
+    expected = retrieval_metrics(
+        array[asked], numbers[asked], gallery=array[~asked], gallery_labels=numbers[~asked]
+    )
+    assert split["metrics"] == expected
+    np.save(folder / "q.npy", array[asked])
+    np.save(folder / "g.npy", array[~asked])
+    for name, chosen in (("q.txt", asked), ("g.txt", ~asked)):
+        (folder / name).write_text("\n".join(f"bird {number}" for number in numbers[chosen]))
+    files = [folder / "q.npy", "--labels", folder / "q.txt", "--gallery", folder / "g.npy"]
+    assert run(*files, "--gallery-labels", folder / "g.txt", "--json")["metrics"] == expected
+
+
+def test_a_run_folder_is_measured_with_the_distance_of_its_loss(table):
+    from softwarp.recipe import parse_recipe
+    from softwarp.runs import Run
+
+    folder, array, numbers = table
+    phases = [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}]
+    for name, distance in (("proxy_nca_pp", "cosine"), ("euclidean_softmax", "euclidean")):
+        done = Run.create(folder / name, parse_recipe({"loss": {"name": name}, "phases": phases}))
+        done.save_embeddings(torch.from_numpy(array), torch.from_numpy(numbers))
+        result = run(folder / name, "--json")
+        assert result["distance"] == distance
+        assert result["metrics"] == retrieval_metrics(array, numbers, distance=distance)
+
+
+def test_the_table_for_people(table):
+    folder, array, numbers = table
+    text = run(folder / "points.npz")
+    value = retrieval_metrics(array, numbers)["map@r"]
+    assert f"{value:.4f}" in text
+    assert "95% interval" in text
+    assert "40 x 6, 5 classes, euclidean" in text
+    assert "95% interval" not in run(folder / "points.npz", "--bootstrap", 0)
+
+
+def test_infinite_values_are_null_in_json(tmp_path):
+    np.savez(tmp_path / "flat.npz", embeddings=np.ones((4, 3)), labels=np.array([0, 0, 1, 1]))
+    result = run(tmp_path / "flat.npz", "--metrics", "geometry", "--json")
+    assert result["metrics"]["separability_ratio"] is None
+
+
+def test_help_explains_each_metric():
+    text = CliRunner().invoke(cli.app, ["evaluate", "--help"]).stdout
+    names = [
+        *measure(torch.rand(6, 2), torch.arange(6) % 2, families=("retrieval", "clustering", "geometry"))[
+            "metrics"
+        ]
+    ]
+    lines = [line.strip() for line in text.splitlines()]
+    wanted = {name.replace("@1", "@K") if "recall" in name else name for name in names} | {"map@K", "ndcg@K"}
+    wanted -= {"recall@2", "recall@4", "recall@8", "queries", "queries_without_positives"}
+    assert len(wanted) == 14
+    for name in wanted:
+        assert any(line.startswith(name + " ") and len(line) > 30 for line in lines), name
+
+
+def test_mistakes_are_one_line_and_exit_code_2(table, monkeypatch, capsys):
+    folder, array, numbers = table
+    labels = ["--labels", folder / "labels.txt"]
+    points = folder / "points.npy"
+    array = array.copy()
+    array[[3, 7]] = np.nan
+    np.save(folder / "nan.npy", array)
+    np.save(folder / "flat.npy", array[0])
+    np.save(folder / "text.npy", np.array([["a"]]))
+    (folder / "broken.npy").write_bytes(b"\x93NUMPY nonsense")
+    (folder / "broken.npz").write_bytes(b"PK nonsense")
+    (folder / "broken.safetensors").write_bytes(b"nonsense")
+    (folder / "short.txt").write_text("a\nb\n")
+    (folder / "gap.txt").write_text("a\n\n" + "b\n" * 38)
+    (folder / "gap.csv").write_text("label\na\n\n" + "b\n" * 38)
+    (folder / "wide.csv").write_text("x,y\n1,2\n")
+    (folder / "alone.txt").write_text("\n".join(map(str, range(40))))
+    (folder / "rows.txt").write_text("0\n40\n")
+    (folder / "twice.txt").write_text("1\n1\n")
+    (folder / "words.txt").write_text("one\n")
+    (folder / "all.txt").write_text("\n".join(map(str, range(40))))
+    np.save(folder / "floats.npy", numbers / 2)
+    with (folder / "pickled.npy").open("wb") as file:
+        np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    cases = [
+        ([folder / "nan.npy", *labels], r"2 row(s): 3, 7"),
+        ([folder / "flat.npy", *labels], "[rows, dimensions]; got float32 of shape [6]"),
+        ([folder / "text.npy", *labels], "must be numbers"),
+        ([folder / "broken.npy", *labels], "cannot be read"),
+        ([folder / "broken.npz", *labels], "cannot be read"),
+        ([folder / "broken.safetensors", *labels], "cannot be read"),
+        ([folder / "pickled.npy", *labels], "no pickle"),
+        ([folder / "none.npy", *labels], "there is no file"),
+        ([folder / "labels.txt", *labels], "save them as one of these"),
+        ([points], "give them with --labels"),
+        ([points, "--labels", folder / "short.txt"], "2 labels for 40 embeddings"),
+        ([points, "--labels", folder / "gap.txt"], "row 1 is empty"),
+        ([points, "--labels", folder / "gap.csv"], "row 1 is empty"),
+        ([points, "--labels", folder / "wide.csv"], "name the one with the classes `label`"),
+        ([points, "--labels", folder / "floats.npy"], "whole numbers or text"),
+        ([points, "--labels", folder / "alone.txt"], "no query has another embedding of its class"),
+        ([points, *labels, "--queries", folder / "rows.txt"], "row 40 does not exist"),
+        ([points, *labels, "--queries", folder / "twice.txt"], "named twice"),
+        ([points, *labels, "--queries", folder / "words.txt"], "must hold row numbers"),
+        ([points, *labels, "--queries", folder / "all.txt"], "leaves no gallery"),
+        ([points, *labels, "--queries", folder / "rows.txt", "--gallery", points], "leave out"),
+        ([points, *labels, "--gallery-labels", folder / "labels.txt"], "needs --gallery"),
+        ([points, *labels, "--gallery", points], "give them with --gallery-labels"),
+        ([points, *labels, "--metrics", "recall"], "retrieval, clustering, geometry"),
+        ([points, *labels, "--ks", "1;2"], "1,2,4,8"),
+        ([points, *labels, "--ks", "0"], "starts at 1"),
+        ([points, *labels, "--distance", "manhattan"], "euclidean, cosine"),
+        ([folder / "points.npz", "--key", "colour"], "it has: embeddings, labels, other"),
+        ([folder, *labels], "not a finished run"),
+    ]
+    for arguments, message in cases:
+        assert message in fails(monkeypatch, capsys, *arguments), message
+
+
+def test_the_real_program(table):
+    folder, array, numbers = table
+    command = [sys.executable, "-c", "from softwarp.cli import main; main()", "evaluate"]
+    good = [*command, folder / "points.npz", "--json"]
+    done = subprocess.run(good, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["metrics"] == retrieval_metrics(array, numbers)
+    wrong = subprocess.run([*command, folder / "none.npz"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom softwarp import cli\n"
+        "assert CliRunner().invoke(cli.app, ['evaluate', '--help']).exit_code == 0\n"
+        "print(sorted({'torch', 'numpy', 'faiss', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_half_precision_and_whole_numbers_are_read(tmp_path):
+    save_file({"a": torch.ones(2, 3, dtype=torch.bfloat16)}, tmp_path / "a.safetensors")
+    assert load_embeddings(tmp_path / "a.safetensors").dtype == torch.float32
+    np.save(tmp_path / "b.npy", np.ones((2, 3), dtype=np.float16))
+    assert load_embeddings(tmp_path / "b.npy").dtype == torch.float32
+    np.save(tmp_path / "c.npy", np.full((2, 3), 2**40 + 1))
+    assert load_embeddings(tmp_path / "c.npy")[0, 0] == 2**40 + 1
+
+
+def test_several_arrays_need_a_key(tmp_path):
+    np.savez(tmp_path / "a.npz", first=np.ones((2, 3)), second=np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="first, second"):
+        load_embeddings(tmp_path / "a.npz")
+    assert load_embeddings(tmp_path / "a.npz", "second").sum() == 0
+    with pytest.raises(ValueError, match="no array `labels`"):
+        load_labels(tmp_path / "a.npz")
+
+
+def test_the_same_name_is_the_same_class_across_files(tmp_path):
+    np.save(tmp_path / "q.npy", np.ones((1, 2)))
+    np.save(tmp_path / "g.npy", np.ones((2, 2)))
+    (tmp_path / "q.txt").write_text("wren")
+    (tmp_path / "g.txt").write_text("gull\nwren")
+    tables, _ = load_tables(*(tmp_path / name for name in ("q.npy", "q.txt", "g.npy", "g.txt")), None, None)
+    assert tables[1].tolist() == [1]
+    assert tables[3].tolist() == [0, 1]
+    np.save(tmp_path / "rows.npy", np.array([1]))
+    assert load_rows(tmp_path / "rows.npy", 2).tolist() == [1]
+
+
+def test_pairs_are_read_and_mistakes_named(tmp_path):
+    path = tmp_path / "pairs.txt"
+    path.write_text("10\t300\nAbel_Pacheco\t1\t4\nAbdel_Madi\t1\tDean_Barker\t2\n")
+    same, other = load_pairs(path)
+    assert (same.left, same.right, same.same) == (("Abel_Pacheco", 1), ("Abel_Pacheco", 4), True)
+    assert (other.left, other.right, other.same) == (("Abdel_Madi", 1), ("Dean_Barker", 2), False)
+    path.write_text("10 300\nAbel_Pacheco 1\n")
+    with pytest.raises(ValueError, match="line 2"):
+        load_pairs(path)
+    path.write_text("10 300\n")
+    with pytest.raises(ValueError, match="no pairs"):
+        load_pairs(path)
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    path = tmp_path / "evil.npy"
+    path.write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_embeddings(path)
