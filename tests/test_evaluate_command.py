@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from softwarp import cli
 from softwarp.embedding_files import load_embeddings, load_labels, load_pairs, load_rows, load_tables
-from softwarp.measure import measure
+from softwarp.evaluate import measure
 from softwarp.metrics import clustering_metrics, geometry_metrics, retrieval_metrics
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from softwarp.measure import FAMILIES, measure
+from softwarp.evaluate import FAMILIES, measure
 
 ROOT = Path(__file__).parent.parent
 DOCS = (ROOT / "docs" / "metrics.md").read_text()

@@ -128,7 +128,7 @@ def evaluate(
     95% intervals come from a bootstrap over classes. docs/metrics.md gives every definition.
     """
     from softwarp.embedding_files import load_tables
-    from softwarp.measure import measure
+    from softwarp.evaluate import measure
 
     sides, usual = load_tables(source, labels, gallery, gallery_labels, queries, key)
     result = measure(

@@ -1,9 +1,19 @@
-"""From a model and images to embeddings, and from embeddings to the numbers that people print."""
+"""From a model and images to embeddings, and from embeddings, whoever made them, to numbers."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.metrics import clustering_metrics, retrieval_metrics
+from softwarp.metrics import (
+    bootstrap_over_classes,
+    clustering_metrics,
+    geometry_metrics,
+    retrieval_per_query,
+)
+
+FAMILIES = ("retrieval", "clustering", "geometry")
 
 
 @torch.no_grad()
@@ -21,13 +31,68 @@ def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
     return embeddings
 
 
-def evaluate_embeddings(
-    embeddings: Tensor, labels: Tensor, *, distance: str, ks: tuple[int, ...] = (1, 2, 4, 8), seed: int = 0
-) -> dict[str, float]:
-    """Return every retrieval and clustering metric. Clustering sees unit vectors where distance is cosine."""
-    if distance == "cosine":
-        embeddings = nn.functional.normalize(embeddings)
+def measure(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    gallery: Tensor | None = None,
+    gallery_labels: Tensor | None = None,
+    families: Sequence[str] = ("retrieval",),
+    ks: Sequence[int] = (1, 2, 4, 8),
+    map_ks: Sequence[int] = (),
+    ndcg_ks: Sequence[int] = (),
+    distance: str = "euclidean",
+    bootstrap: int = 0,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Return `metrics`, 95% `intervals` of the retrieval ones (classes resampled), and what was measured.
+
+    Args:
+        families: any of retrieval, clustering, geometry; the last two look at `embeddings` alone.
+        bootstrap: number of resamples; 0 for no intervals.
+
+    >>> measure(torch.tensor([[0.0], [1.0], [5.0], [6.0]]), torch.tensor([0, 0, 1, 1]))["metrics"]["recall@1"]
+    1.0
+    """
+    unknown = set(families) - set(FAMILIES)
+    if unknown or not families:
+        raise ValueError(f"unknown metrics {', '.join(sorted(unknown))!r}; choose from {', '.join(FAMILIES)}")
+    metrics: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    if "retrieval" in families:
+        values = retrieval_per_query(
+            embeddings,
+            labels,
+            gallery=gallery,
+            gallery_labels=gallery_labels,
+            ks=ks,
+            map_ks=map_ks,
+            ndcg_ks=ndcg_ks,
+            distance=distance,
+            progress=progress,
+        )
+        without = int(values["map@r"].isnan().sum())
+        if without == len(embeddings):
+            raise ValueError("no query has another embedding of its class to find: check the labels")
+        metrics |= {name: float(value.nanmean()) for name, value in values.items()}
+        metrics |= {"queries": len(embeddings) - without, "queries_without_positives": without}
+        if bootstrap:
+            intervals = {
+                name: bootstrap_over_classes(value, labels, samples=bootstrap, seed=seed)
+                for name, value in values.items()
+            }
+    if "clustering" in families:
+        metrics |= clustering_metrics(embeddings, labels, seed=seed, distance=distance, progress=progress)
+    if "geometry" in families:
+        metrics |= geometry_metrics(embeddings, labels, distance=distance)
     return {
-        **retrieval_metrics(embeddings, labels, ks=ks, distance=distance),
-        **clustering_metrics(embeddings, labels, seed=seed),
+        "distance": distance,
+        "embeddings": list(embeddings.shape),
+        "gallery": None if gallery is None else list(gallery.shape),
+        "classes": len(torch.unique(labels)),
+        "seed": seed,
+        "bootstrap": bootstrap,
+        "metrics": metrics,
+        "intervals": intervals,
     }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.sampling import BalancedBatches
 from softwarp.data.splits import items_of, split_classes
-from softwarp.evaluate import embed, evaluate_embeddings
+from softwarp.evaluate import embed, measure
 from softwarp.losses import WarpedSoftmaxLoss, build_loss
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.models.embedder import Embedder
@@ -92,8 +92,13 @@ def train(recipe: Recipe, folder: Path, *, progress: Progress | None = None) -> 
     classes = getattr(split, recipe.evaluation.split)[: recipe.data.max_classes]
     items, labels = items_of(glyphs.labels, classes)
     embeddings = embed(model, glyphs.images[items])
-    metrics = evaluate_embeddings(
-        embeddings, labels, distance=str(loss.distance), ks=recipe.evaluation.ks, seed=recipe.seed
+    measured = measure(
+        embeddings,
+        labels,
+        families=("retrieval", "clustering"),
+        ks=recipe.evaluation.ks,
+        distance=str(loss.distance),
+        seed=recipe.seed,
     )
     run.save_embeddings(embeddings, labels)
     run.write_result(
@@ -102,7 +107,7 @@ def train(recipe: Recipe, folder: Path, *, progress: Progress | None = None) -> 
             "distance": loss.distance,
             "split": recipe.evaluation.split,
             "classes": {"train": len(train_classes), "evaluated": len(classes)},
-            "metrics": metrics | {"avg_dtp": run.history()[-1]["avg_dtp"]},
+            "metrics": measured["metrics"] | {"avg_dtp": run.history()[-1]["avg_dtp"]},
             "seconds": time.perf_counter() - started,
             "data_sha256": glyphs.sha256,
         }

@@ -165,10 +165,10 @@ class WarpedSoftmaxLoss(nn.Module):
 
     distance = "euclidean"
     search_space: ClassVar[dict[str, Any]] = {
-        "alpha": ("log", 0.5, 40.0),
+        "alpha": ("log", 1.0, 40.0),
         "k1": ("float", 0.3, 0.99),
         "k2": ("float", 1.01, 1.8),
-        "scale": ("log", 0.1, 10.0),
+        "scale": ("log", 1.0, 10.0),
     }
     alpha: Tensor
     k1: Tensor
@@ -249,7 +249,7 @@ class EuclideanSoftmaxLoss(nn.Module):
     """
 
     distance = "euclidean"
-    search_space: ClassVar[dict[str, Any]] = {"scale": ("log", 0.1, 10.0)}
+    search_space: ClassVar[dict[str, Any]] = {"scale": ("log", 1.0, 10.0)}
 
     def __init__(
         self, num_classes: int, embedding_size: int, *, scale: float = 1.0, proxy_init: str = "kaiming"
