@@ -1,7 +1,7 @@
 """The demo: three losses, the same network, batches and budget, judged on characters never seen.
 
 softwarp demo                            one seed, with a report
-python -m softwarp.studies.demo          five seeds -> results/demo.json, the table in the README
+python -m softwarp.studies.demo          three seeds -> results/demo.json, the table in the README
 """
 
 import statistics
@@ -114,7 +114,7 @@ def over_seeds(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def main(seeds: int = 5, folder: Path = Path("runs/demo_seeds"), results: Path = Path("results")) -> None:
+def main(seeds: int = 3, folder: Path = Path("runs/demo_seeds"), results: Path = Path("results")) -> None:
     """Run the demo with several seeds and write mean and deviation to results/demo.json."""
     with Progress() as progress:
         demos = [run_demo(folder / str(seed), seed=seed, progress=progress) for seed in range(seeds)]
