@@ -213,6 +213,15 @@ def test_own_distance_does_not_cancel():
     assert embeddings.grad[0, 1].item() == pytest.approx(expected.item(), rel=1e-3)
 
 
+def test_a_large_loss_keeps_its_digits():
+    """torch's softplus gives up all beyond 2e-9 where its argument is above 20."""
+    loss = fused_warped_softmax_loss(
+        torch.tensor([[30.5]]).double(), torch.tensor([[0.0], [40.0]]).double(), torch.tensor([0]),
+        alpha=0.0, k1=1.0, k2=1.0,
+    )  # fmt: skip
+    assert loss.item() == pytest.approx(np.log1p(np.exp(21.0)), rel=1e-14)
+
+
 def test_a_tiny_loss_keeps_its_digits():
     loss = fused_warped_softmax_loss(
         torch.tensor([[1.0]]), torch.tensor([[0.0], [41.0]]), torch.tensor([0]), alpha=0.0, k1=1.0, k2=1.0
