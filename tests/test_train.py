@@ -111,10 +111,9 @@ def test_a_search_goes_on_where_it_stopped_and_never_sees_test_classes(tmp_path)
 def test_distance_to_the_proxy_settles_near_alpha(tmp_path):
     """The claim of the paper's Fig. 7: during warped training AvgDTP goes to alpha and stays there."""
     recipe = demo_recipes()["warped_softmax"].model_dump()
-    recipe["phases"][0]["epochs"] = 8
-    for alpha in (3.0, 6.0):
-        recipe["loss"]["settings"] |= {"alpha": alpha, "k1": 0.8, "k2": 1.3}
+    chosen = recipe["loss"]["settings"]["alpha"]
+    for alpha in (chosen, 1.5 * chosen):
+        recipe["loss"]["settings"]["alpha"] = alpha
         history = train(parse_recipe(recipe), tmp_path / str(alpha)).history()
         last = [row["avg_dtp"] for row in history[-4:]]
-        assert last == pytest.approx([alpha] * 4, rel=0.15)
-        assert abs(last[-1] - alpha) < abs(history[0]["avg_dtp"] - alpha)
+        assert last == pytest.approx([alpha] * 4, rel=0.1)
