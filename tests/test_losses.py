@@ -30,7 +30,7 @@ def test_every_loss_trains_saves_and_declares(name):
     copy.load_state_dict(loss.state_dict())
     assert torch.equal(copy(embeddings, labels), loss(embeddings, labels))
     assert loss.distance in ("euclidean", "cosine")
-    assert type(loss).search_space
+    assert type(loss).card.search_space
     assert str(loss).startswith(type(loss).__name__)
 
 

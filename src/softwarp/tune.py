@@ -9,7 +9,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from rich.progress import Progress
 
-from softwarp.losses import LOSSES
+from softwarp.losses import card_of
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.train import train
 
@@ -53,9 +53,8 @@ def search(
 
 
 def space(recipe: Recipe) -> dict[str, tuple[str, float, float]]:
-    """Return what is searched: both learning rates and the loss's `search_space`."""
-    own: dict[str, Any] = getattr(LOSSES[recipe.loss.name], "search_space", {})
-    return LEARNING_RATES | own
+    """Return what is searched: both learning rates and the search space on the loss's card."""
+    return LEARNING_RATES | card_of(recipe.loss.name).search_space
 
 
 def apply(recipe: Recipe, settings: Mapping[str, float]) -> Recipe:

@@ -11,12 +11,13 @@ sphere and without a warp. Differs from the official code: none in value; the pr
 |z - q|^2 = 2 - 2 z.q is used, and the constant leaves the softmax.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from softwarp.losses.card import Card
 from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
 
 
@@ -47,7 +48,15 @@ class ProxyNCAppLoss(nn.Module):
     """
 
     distance = "cosine"
-    search_space: ClassVar[dict[str, Any]] = {"scale": ("log", 2.0, 40.0)}
+    card: ClassVar[Card] = Card(
+        title="ProxyNCA++",
+        citation="Teh, DeVries, Taylor: ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component "
+        "Analysis. ECCV 2020",
+        year=2020,
+        equation="-log softmax_j(-scale |z_i - q_j|^2)[y_i]",
+        kind="proxies",
+        search_space={"scale": ("log", 2.0, 40.0)},
+    )
 
     def __init__(
         self, num_classes: int, embedding_size: int, *, scale: float = 9.0, proxy_init: str = "proxy_nca_pp"

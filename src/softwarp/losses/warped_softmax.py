@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from softwarp.losses.card import Card
 from softwarp.losses.distances import (
     check_batch,
     check_finite,
@@ -30,6 +31,8 @@ from softwarp.losses.distances import (
 )
 from softwarp.losses.fused import fused_softmax
 from softwarp.losses.warps import Warp, identity, piecewise
+
+PAPER = "DeMoor, Prevost: Realigned Softmax Warping for Deep Metric Learning. 2024"
 
 
 def softmax_loss(
@@ -164,12 +167,19 @@ class WarpedSoftmaxLoss(nn.Module):
     """
 
     distance = "euclidean"
-    search_space: ClassVar[dict[str, Any]] = {
-        "alpha": ("log", 1.0, 40.0),
-        "k1": ("float", 0.3, 0.99),
-        "k2": ("float", 1.01, 1.8),
-        "scale": ("log", 1.0, 10.0),
-    }
+    card: ClassVar[Card] = Card(
+        title="Warped softmax",
+        citation=PAPER,
+        year=2024,
+        equation="-log(exp(-s f(t_iy)) / (exp(-s f(t_iy)) + sum_{j != y} exp(-s t_ij))), f of Eq. 7",
+        kind="proxies",
+        search_space={
+            "alpha": ("log", 1.0, 40.0),
+            "k1": ("float", 0.3, 0.99),
+            "k2": ("float", 1.01, 1.8),
+            "scale": ("log", 1.0, 10.0),
+        },
+    )
     alpha: Tensor
     k1: Tensor
     k2: Tensor
@@ -249,7 +259,14 @@ class EuclideanSoftmaxLoss(nn.Module):
     """
 
     distance = "euclidean"
-    search_space: ClassVar[dict[str, Any]] = {"scale": ("log", 1.0, 10.0)}
+    card: ClassVar[Card] = Card(
+        title="Euclidean softmax",
+        citation=PAPER + ", Eq. 4",
+        year=2024,
+        equation="-log softmax_j(-s |e_i - p_j|)[y_i]",
+        kind="proxies",
+        search_space={"scale": ("log", 1.0, 10.0)},
+    )
 
     def __init__(
         self, num_classes: int, embedding_size: int, *, scale: float = 1.0, proxy_init: str = "kaiming"

@@ -1,0 +1,39 @@
+"""What a loss says of itself: the command line, the docs table and the trainer read it from here."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
+
+
+@dataclass(frozen=True)
+class Card:
+    """A loss in words, and how it is trained when a recipe says no more than its name.
+
+    `search_space` maps a setting to ("log" | "float", low, high); learning rates are searched besides.
+    """
+
+    title: str
+    citation: str
+    year: int
+    equation: str  # one line of plain text
+    kind: Literal["proxies", "classifier", "pairs", "ranking", "graph"]
+    networks: str = ""  # what it trains besides proxies or a classifier, gone at test
+    min_classes: int = 1  # that a batch needs
+    min_samples: int = 1  # of each class that a batch needs
+    classes: int = 32  # in a batch, by default
+    samples: int = 4  # of each class in a batch, by default
+    optimizer: str = "adam"
+    proxy_rate_ratio: float = 100.0  # learning rate of the loss's own parameters over that of the model
+    search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
+    notes: str = ""  # where it differs from the official code, which constants are ours
+
+    def check_batch(self, labels: Any) -> None:
+        """Raise a ValueError when a batch with these labels cannot serve this loss."""
+        counts = labels.unique(return_counts=True)[1]
+        if len(counts) < self.min_classes or int(counts.min()) < self.min_samples:
+            raise ValueError(
+                f"{self.title} needs at least {self.min_classes} classes with {self.min_samples} samples "
+                f"each in a batch, got {len(counts)} classes with {int(counts.min())} or more; raise "
+                "batches.classes or batches.samples"
+            )

@@ -1,0 +1,27 @@
+"""What the conformance suite needs to know of each loss: a slow reference, and mutants it must kill."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Case:
+    """How one entry of LOSSES is tried.
+
+    `reference(embeddings, labels, state, **settings)` returns the scalar that the module's forward must
+    return, written as loops in float64 from the equations; `state` is the module's state dict as arrays.
+    `mutants` are (old, new) replacements in the loss's source file, each of which must change the value.
+    """
+
+    reference: Callable[..., float]
+    mutants: tuple[tuple[str, str], ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    classes: int = 4  # in the trial batch
+    samples: int = 3  # of each class
+    gradcheck: bool = True  # False where the gradient differs from the value's by design
