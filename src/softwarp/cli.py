@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softwarp.commands import train as training
+
 if TYPE_CHECKING:
-    from rich.progress import Progress
     from rich.table import Table
 
 app = typer.Typer(
@@ -43,6 +44,11 @@ def options(
         raise typer.Exit
 
 
+app.command()(training.train)
+app.command()(training.recipes)
+app.command()(training.show)
+
+
 @app.command()
 def demo(
     output: Annotated[
@@ -62,7 +68,9 @@ def demo(
 
     from softwarp.studies.demo import run_demo
 
-    with _progress() as progress:
+    from softwarp.commands.progress import progress_bars
+
+    with progress_bars() as progress:
         result = run_demo(output, seed=seed, quick=quick, progress=progress)
     Console().print(_table(result))
     typer.echo(f"report: {output / 'report.html'}")
@@ -201,24 +209,3 @@ def _table(result: dict[str, Any]) -> "Table":
     for row in result["rows"]:
         table.add_row(row["loss"], *row["cells"])
     return table
-
-
-def _progress() -> "Progress":
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )

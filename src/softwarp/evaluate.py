@@ -1,11 +1,16 @@
 """From a model and images to embeddings, and from embeddings, whoever made them, to numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
+from softwarp.data.images import as_batch
+from softwarp.data.sources import Images
 from softwarp.metrics import (
     bootstrap_over_classes,
     clustering_metrics,
@@ -29,6 +34,40 @@ def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
     embeddings = torch.cat([model(batch.to(device)).float().cpu() for batch in images.split(batch_size)])
     model.train(was_training)
     return embeddings
+
+
+@torch.no_grad()
+def embed_images(
+    model: Callable[[Tensor], Tensor],
+    images: Images,
+    *,
+    device: torch.device,
+    items: Tensor | None = None,
+    workers: int = 0,
+    batch_size: int = 128,
+) -> tuple[Tensor, Tensor]:
+    """Return the embeddings [N, D] of a data set, on the CPU, and the items they belong to.
+
+    Broken images are left out, so that items may be missing. Processes of one run share the work, and each
+    returns the whole. The caller puts the model into evaluation mode.
+    """
+    chosen = torch.arange(len(images)) if items is None else items
+    processes, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
+    batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)][rank::processes]
+    loader = DataLoader(
+        images,  # type: ignore[arg-type]
+        batch_sampler=batches,
+        collate_fn=as_batch,
+        num_workers=workers,
+        generator=torch.Generator(),  # else it would draw from the one that training uses
+    )
+    found = [(model(batch.images.to(device)).float().cpu(), batch.items) for batch in loader]
+    if processes > 1:
+        shares: list[Any] = [None] * processes
+        dist.all_gather_object(shares, found)
+        found = [pair for turn in zip_longest(*shares) for pair in turn if pair is not None]
+    embeddings, kept = zip(*found, strict=True)
+    return torch.cat(embeddings), torch.cat(kept)
 
 
 def measure(

@@ -1,11 +1,15 @@
 """What a run is: validated data, model, loss, batches, optimizer, phases and evaluation."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+DATA = ("glyphs", "cub", "cars", "sop", "inshop", "folder", "csv")
 
 
 class Part(BaseModel):
@@ -15,48 +19,99 @@ class Part(BaseModel):
 
 
 class DataPart(Part):
-    name: Literal["glyphs"] = "glyphs"
+    """Which images, and what becomes of them on the way to the model."""
+
+    name: Literal["glyphs", "cub", "cars", "sop", "inshop", "folder", "csv"] = "glyphs"
+    root: str | None = Field(None, description="folder of the data set, or the CSV file; glyphs need none")
     max_classes: int | None = Field(None, ge=2, description="use no more training and evaluation classes")
+    train_transform: Literal["random_resized_crop", "resize_random_crop"] = "random_resized_crop"
+    resize: int = Field(256, ge=1, description="shorter side before the crop")
+    crop: int = Field(224, ge=1, description="side of what the model sees")
+    scale: tuple[float, float] = Field((0.08, 1.0), description="area of a random_resized_crop")
+    cache: bool = Field(False, description="decode and resize once, keep the pixels in the cache folder")
+    strict: bool = Field(False, description="stop at a broken image instead of skipping and counting it")
+    workers: int | None = Field(None, ge=0, description="processes that decode; chosen when not given")
+
+    @model_validator(mode="after")
+    def _sizes(self) -> "DataPart":
+        if self.crop > self.resize:
+            raise ValueError(f"crop is {self.crop} but resize only {self.resize}; lower crop or raise resize")
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise ValueError(f"scale must be two shares of the area, like [0.08, 1.0]; got {self.scale}")
+        return self
 
 
 class ModelPart(Part):
+    """backbone -> pooling -> linear, with a layer norm before or after the linear layer."""
+
     backbone: str = "small_conv"
+    pretrained: bool | str = Field(False, description="true: ImageNet weights; or a file with weights")
     embedding_size: int = Field(128, ge=1)
+    pooling: Literal["max+avg", "avg", "max", "gem"] = "max+avg"
+    norm: Literal["before", "after", "none"] = "before"
+    head_init: Literal["kaiming", "default"] = "kaiming"
+    freeze_batch_norm: bool = False
 
 
 class LossPart(Part):
     name: str
-    settings: dict[str, float | str] = {}
+    settings: dict[str, bool | int | float | str] = {}
 
 
 class BatchPart(Part):
     classes: int = Field(32, ge=1, description="classes in a batch")
     samples: int = Field(4, ge=1, description="samples of each class in a batch")
+    accumulate: int = Field(1, ge=1, description="equal pieces that a batch is worked through in")
+
+    @model_validator(mode="after")
+    def _divides(self) -> "BatchPart":
+        if self.classes % self.accumulate:
+            raise ValueError(f"accumulate {self.accumulate} must divide the {self.classes} classes of a batch")
+        return self
 
 
 class OptimizerPart(Part):
-    """Adam. The authors use eps = 1, which makes it nearly SGD with momentum."""
+    """The authors use Adam with eps = 1, which makes it nearly SGD with momentum."""
 
-    eps: float = Field(1e-8, gt=0)
+    name: Literal["adam", "adamw", "rmsprop", "sgd"] = "adam"
+    eps: float = Field(1e-8, gt=0, description="of adam, adamw and rmsprop")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd and rmsprop")
+    nesterov: bool = Field(False, description="of sgd")
     weight_decay: float = Field(0.0, ge=0)
     clip_value: float | None = Field(10.0, gt=0, description="clip of gradients by value, model only")
+    average: float | None = Field(None, gt=0, lt=1, description="decay of a moving average of the weights")
 
 
 class Phase(Part):
     """A stretch of training; `warp` changes parameters of the warped softmax at its start."""
 
     epochs: int = Field(ge=1)
-    learning_rate: float = Field(gt=0)
-    proxy_learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(gt=0, description="of the backbone")
+    head_learning_rate: float | None = Field(None, gt=0, description="else that of the backbone")
+    proxy_learning_rate: float = Field(gt=0, description="of all that the loss owns")
+    freeze_backbone: bool = Field(False, description="train head and loss alone: a warm-up")
+    schedule: Literal["constant", "step", "cosine", "plateau"] = "constant"
+    step_epochs: int = Field(10, ge=1, description="schedule step: epochs between two drops")
+    gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of a drop")
+    plateau: int = Field(4, ge=1, description="schedule plateau: validations without gain before a drop")
     warp: dict[str, float] = {}
 
 
 class EvaluationPart(Part):
+    """Test classes are looked at once, at the end; only validation classes may guide training."""
+
     split: Literal["validation", "test"] = "validation"
     ks: tuple[int, ...] = (1, 2, 4, 8)
+    clustering: bool = Field(True, description="NMI and AMI at the end, too")
+    every: int = Field(0, ge=0, description="epochs between two looks at the validation classes; 0: none")
+    metric: str = Field("recall@1", description="that plateau and patience follow")
+    patience: int | None = Field(None, ge=1, description="looks without gain before training stops early")
+    observed: int = Field(2000, ge=0, description="training images on which AvgDTP is followed; 0: none")
+    zero_line: bool = Field(False, description="measure the untrained model's pooled features, too")
 
 
 class Recipe(Part):
+    paper: dict[str, Any] = Field({}, description="what the literature says: evidence, not settings")
     data: DataPart = DataPart()
     model: ModelPart = ModelPart()
     loss: LossPart
@@ -64,7 +119,22 @@ class Recipe(Part):
     optimizer: OptimizerPart = OptimizerPart()
     phases: tuple[Phase, ...] = Field(min_length=1)
     evaluation: EvaluationPart = EvaluationPart()
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints inside an epoch")
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _never_on_test(self) -> "Recipe":
+        guided = self.evaluation.patience or any(phase.schedule == "plateau" for phase in self.phases)
+        if guided and self.evaluation.split == "test":
+            raise ValueError(
+                "patience and schedule plateau follow a metric, and test classes must not guide training; run "
+                "with evaluation.split validation, then set epochs and schedule step by what it found"
+            )
+        if guided and not self.evaluation.every:
+            raise ValueError("patience and schedule plateau need evaluation.every of at least 1")
+        return self
 
 
 def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
@@ -84,24 +154,115 @@ def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
         raise ValueError("\n".join(lines)) from None
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Return the recipe in a YAML file."""
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return what a YAML file says, not yet validated."""
     try:
         settings = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from None
-    return parse_recipe(settings, path.name)
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path} is not a recipe: it should hold keys such as loss and phases")
+    return settings
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Return the recipe in a YAML file."""
+    return parse_recipe(read_settings(path), path.name)
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes that come with softwarp."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def find_recipe(name: str) -> Path:
+    """Return the file of a recipe: a path, or the name of one that comes with softwarp.
+
+    >>> find_recipe("glyphs_proxy_nca_pp").name == find_recipe("recipes/glyphs_proxy_nca_pp.yaml").name
+    True
+    """
+    if Path(name).is_file():
+        return Path(name)
+    packaged = _folder() / f"{Path(name).stem}.yaml"
+    if not packaged.is_file():
+        near = get_close_matches(Path(name).stem, recipe_names(), n=1) or [", ".join(recipe_names())]
+        raise ValueError(f"there is no recipe {name!r}; did you mean {near[0]}?")
+    return packaged
+
+
+def override(settings: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the settings with assignments like `phases.0.epochs=5` carried out.
+
+    >>> override({"phases": [{"epochs": 1}]}, ["phases.0.epochs=5", "loss.name=arcface"])
+    {'phases': [{'epochs': 5}], 'loss': {'name': 'arcface'}}
+    """
+    new = yaml.safe_load(yaml.safe_dump(settings))
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not (key and equals):
+            raise ValueError(f"{assignment!r} is not an override; write KEY=VALUE, like phases.0.epochs=5")
+        _assign(new, key.split("."), _value(text), assignment)
+    return new
+
+
+def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the settings with another loss: its own defaults take the place of the old one's settings.
+
+    Learning rates of the loss's parameters follow from those of the model by the ratio on the loss's card,
+    and a batch gets as many samples a class as the loss needs.
+    """
+    from softwarp.losses import card_of
+
+    card, new = card_of(name), yaml.safe_load(yaml.safe_dump(settings))
+    if new.get("loss", {}).get("name") == name:
+        return new
+    new["loss"] = {"name": name}
+    batches = new.setdefault("batches", {})
+    batches["samples"] = max(batches.get("samples", card.samples), card.min_samples)
+    for phase in new.get("phases", []):
+        phase.pop("warp", None)
+        head = phase.get("head_learning_rate") or phase["learning_rate"]
+        phase["proxy_learning_rate"] = head * card.proxy_rate_ratio
+    return new
 
 
 def dump_recipe(recipe: Recipe) -> str:
     """Return the recipe as YAML, every default written out."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _folder() -> Path:
+    return Path(str(files("softwarp") / "recipes"))
+
+
+def _value(text: str) -> Any:
+    try:
+        return float(text) if not text.lstrip("+-").isdigit() else int(text)  # YAML reads 1e-4 as a word
+    except ValueError:
+        return yaml.safe_load(text)
+
+
+def _assign(node: Any, keys: list[str], value: Any, assignment: str) -> None:
+    for place, key in enumerate(keys):
+        last = place == len(keys) - 1
+        if isinstance(node, list):
+            if not key.isdigit() or int(key) >= len(node):
+                raise ValueError(f"{assignment}: {'.'.join(keys[:place])} has {len(node)} entries, no {key!r}")
+            key = int(key)  # type: ignore[assignment]
+        elif not isinstance(node, dict):
+            raise ValueError(f"{assignment}: {'.'.join(keys[:place])} has no keys of its own")
+        elif not last:
+            node.setdefault(key, {})
+        if last:
+            node[key] = value
+        node = node[key]
 
 
 def _explain(problem: Any) -> str:
     place = ".".join(map(str, problem["loc"]))
+    message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] != "extra_forbidden":
-        return f"{place}: {problem['msg']}"
+        return f"{place}: {message}" if place else message
     parts = (DataPart, ModelPart, LossPart, BatchPart, OptimizerPart, Phase, EvaluationPart, Recipe)
     known = {name for part in parts for name in part.model_fields}
     near = get_close_matches(str(problem["loc"][-1]), known, n=1)

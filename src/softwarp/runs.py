@@ -6,11 +6,13 @@ Only this module writes there. Every file is whole or absent, whatever happens t
 import json
 import os
 import platform
+import random
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -24,9 +26,12 @@ FILES = (
     "metrics.jsonl",
     "result.json",
     "checkpoint.pt",
+    "model.safetensors",
     "embeddings.safetensors",
 )
-PACKAGES = ("softwarp", "torch", "numpy", "faiss-cpu", "scikit-learn", "pillow", "matplotlib")
+# What may differ when a run goes on: it does not change the outcome.
+FREE = ("checkpoint_minutes", "trackers", "paper", "data.root", "data.workers", "data.cache")
+PACKAGES = ("softwarp", "torch", "torchvision", "timm", "accelerate", "numpy", "faiss-cpu", "scikit-learn", "pillow", "matplotlib")
 
 
 class Run:
@@ -45,6 +50,27 @@ class Run:
         write_json(folder / "environment.json", environment())
         return cls(folder)
 
+    @classmethod
+    def open(cls, folder: Path, recipe: Recipe) -> "Run":
+        """Return the run of this recipe in `folder`, as far as it came; a new one where there is none."""
+        if not (folder / "recipe.yaml").exists():
+            return cls.create(folder, recipe)
+        run = cls(folder)
+        there, asked = _flat(run.recipe().model_dump(mode="json")), _flat(recipe.model_dump(mode="json"))
+        changed = [key for key in there | asked if there.get(key) != asked.get(key) and key not in FREE]
+        if changed:
+            key = changed[0]
+            raise ValueError(
+                f"{folder} holds a run of another recipe: {key} is {there.get(key)} there and "
+                f"{asked.get(key)} here" + f" (and {len(changed) - 1} more differ)" * (len(changed) > 1) + "; "
+                "choose another --output, or start anew with --fresh"
+            )
+        return run
+
+    def finished(self) -> bool:
+        """Whether the result is there: it is what a run writes last."""
+        return (self.folder / "result.json").exists()
+
     def recipe(self) -> Recipe:
         return read_recipe(self.folder / "recipe.yaml")
 
@@ -61,6 +87,11 @@ class Run:
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
+    def cut_history(self, epochs: int) -> None:
+        """Take back the rows of epochs after that one: they come again."""
+        kept = [row for row in self.history() if row["epoch"] <= epochs]
+        write_text(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+
     def write_result(self, result: Mapping[str, Any]) -> None:
         write_json(self.folder / "result.json", result)
 
@@ -72,14 +103,36 @@ class Run:
         with atomic_write(self.folder / "checkpoint.pt") as file:
             torch.save(dict(state), file)
 
-    def load_checkpoint(self) -> dict[str, Any]:
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """Return what `save_checkpoint` was given last, None when it never was."""
         path = self.folder / "checkpoint.pt"
+        if not path.exists():
+            return None
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         return state
 
-    def save_embeddings(self, embeddings: Tensor, labels: Tensor) -> None:
+    def save_model(self, state: Mapping[str, Tensor]) -> None:
+        with atomic_write(self.folder / "model.safetensors") as file:
+            file.write(save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
+
+    def load_model(self) -> dict[str, Tensor]:
+        return load_file(self.folder / "model.safetensors")
+
+    def save_embeddings(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        gallery: Tensor | None = None,
+        gallery_labels: Tensor | None = None,
+    ) -> None:
+        tensors = {
+            "embeddings": embeddings,
+            "labels": labels,
+            "gallery": gallery,
+            "gallery_labels": gallery_labels,
+        }
         with atomic_write(self.folder / "embeddings.safetensors") as file:
-            file.write(save({"embeddings": embeddings.contiguous(), "labels": labels.contiguous()}))
+            file.write(save({name: t.contiguous() for name, t in tensors.items() if t is not None}))
 
     def load_embeddings(self) -> tuple[Tensor, Tensor]:
         """Return the embeddings and labels of the evaluated classes."""
@@ -96,6 +149,36 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of every random generator that training may use, as a checkpoint can hold it."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - other libraries draw from it
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+        "python": list(random.getstate()),
+    }
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Put every generator back to a state that `random_state` returned."""
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with dotted keys; lists stay whole."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
+    return flat
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -1,148 +1,337 @@
 """train(recipe, folder) -> Run: the visible loop."""
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.progress import Progress
 from torch import Tensor, nn
 
-from softwarp.data.glyphs import load_glyphs
-from softwarp.data.sampling import BalancedBatches
-from softwarp.data.splits import items_of, split_classes
-from softwarp.evaluate import embed, measure
-from softwarp.losses import WarpedSoftmaxLoss, build_loss
+from softwarp.data.images import Batch
+from softwarp.evaluate import embed_images, measure
+from softwarp.job import Job, prepare, start_accelerator
+from softwarp.losses import WarpedSoftmaxLoss
 from softwarp.metrics import average_distance_to_proxy
-from softwarp.models.embedder import Embedder
 from softwarp.recipe import Phase, Recipe
 from softwarp.runs import Run
+from softwarp.schedule import factor
 
-OBSERVED = 2000  # training images on which AvgDTP is followed
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
-def train(recipe: Recipe, folder: Path, *, progress: Progress | None = None) -> Run:
+class BlowUpError(ValueError):
+    """A loss or gradient that is not finite; the last good checkpoint is kept."""
+
+
+class StoppedError(KeyboardInterrupt):
+    """Training was asked to stop; the checkpoint holds all of it."""
+
+
+def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Progress | None" = None) -> Run:
     """Return the finished run: trained on the training classes, evaluated on classes never seen.
 
-    The seed decides initial weights, batches and clustering; two losses with the same seed see the same
-    batches and start from the same network.
+    The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
+    the same batches and start from the same network. With `resume`, a run of the same recipe in `folder` goes
+    on from its checkpoint and ends, on the same machine, in the very same weights; a finished one is returned.
     """
     started = time.perf_counter()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    glyphs = load_glyphs()
-    split = split_classes(len(glyphs.characters))
-    train_classes = split.train[: recipe.data.max_classes]
-    items, labels = items_of(glyphs.labels, train_classes)
-    images = glyphs.images[items]
-    observed = torch.linspace(0, len(items) - 1, min(OBSERVED, len(items))).long()
-
-    torch.manual_seed(recipe.seed)
-    model = Embedder(recipe.model.backbone, recipe.model.embedding_size).to(device)
-    loss = build_loss(
-        recipe.loss.name, len(train_classes), recipe.model.embedding_size, **recipe.loss.settings
-    ).to(device)
-    batches = BalancedBatches(
-        labels,
-        classes_per_batch=recipe.batches.classes,
-        samples_per_class=recipe.batches.samples,
-        seed=recipe.seed,
-    )
-    optimizer = torch.optim.Adam(
-        [{"params": model.parameters()}, {"params": loss.parameters()}],
-        eps=recipe.optimizer.eps,
-        weight_decay=recipe.optimizer.weight_decay,
-    )
-
-    run = Run.create(folder, recipe)
-    epochs = sum(phase.epochs for phase in recipe.phases)
-    with _bar(progress, recipe.loss.name, epochs * len(batches)) as advance:
-        for number, phase in enumerate(recipe.phases):
-            start_phase(phase, loss, optimizer)
-            for _ in range(phase.epochs):
-                total = 0.0
-                for batch in batches:
-                    value = loss(model(images[batch].to(device)), labels[batch].to(device))
-                    optimizer.zero_grad()
-                    value.backward()
-                    if recipe.optimizer.clip_value is not None:
-                        nn.utils.clip_grad_value_(model.parameters(), recipe.optimizer.clip_value)
-                    optimizer.step()
-                    total += value.item()
-                    advance()
-                batches.epoch += 1
-                run.log(
-                    {
-                        "epoch": batches.epoch,
-                        "phase": number,
-                        "loss": total / len(batches),
-                        "avg_dtp": distance_to_proxy(model, loss, images[observed], labels[observed]),
-                        "seconds": time.perf_counter() - started,
-                    }
-                )
-                run.save_checkpoint(
-                    {
-                        "epoch": batches.epoch,
-                        "model": model.state_dict(),
-                        "loss": loss.state_dict(),
-                        "optimizer": optimizer.state_dict(),
-                    }
-                )
-
-    classes = getattr(split, recipe.evaluation.split)[: recipe.data.max_classes]
-    items, labels = items_of(glyphs.labels, classes)
-    embeddings = embed(model, glyphs.images[items])
-    measured = measure(
-        embeddings,
-        labels,
-        families=("retrieval", "clustering"),
-        ks=recipe.evaluation.ks,
-        distance=str(loss.distance),
-        seed=recipe.seed,
-    )
-    run.save_embeddings(embeddings, labels)
-    run.write_result(
-        {
-            "name": recipe.loss.name,
-            "distance": loss.distance,
-            "split": recipe.evaluation.split,
-            "classes": {"train": len(train_classes), "evaluated": len(classes)},
-            "metrics": measured["metrics"] | {"avg_dtp": run.history()[-1]["avg_dtp"]},
-            "seconds": time.perf_counter() - started,
-            "data_sha256": glyphs.sha256,
-        }
-    )
+    accelerator = start_accelerator(recipe, folder)
+    with accelerator.main_process_first():
+        first_run = Run.open if resume else Run.create
+        run = first_run(folder, recipe) if accelerator.is_main_process else Run(folder)
+    if run.finished():
+        return run
+    job = prepare(recipe, run, accelerator, progress)
+    job.restore()
+    state, epoch_steps = job.state, len(job.batches)
+    if recipe.evaluation.zero_line and "zero_line" not in state.notes:
+        state.notes["zero_line"] = evaluate(job, job.model.features, distance="cosine", clustering=False)
+    stream, saved = job.stream(), time.perf_counter()
+    with _bar(job, progress) as advance, _asked_to_stop(job) as asked:
+        for number, phase, first, last in _stretches(recipe.phases, epoch_steps):
+            if state.step == first:
+                start_phase(phase, job)
+            while state.step < last:
+                batch = next(stream)
+                set_rates(job, phase, (state.step - first) / epoch_steps)
+                value = take_step(job, phase, number, batch)
+                state.step += 1
+                state.loss += value
+                state.broken += [path for path in batch.broken if path not in state.broken]
+                advance()
+                if state.step % epoch_steps == 0 and not end_epoch(job, phase, number, started):
+                    state.step = last
+                    stream = job.stream()
+                stop = asked()
+                due = time.perf_counter() - saved > 60 * recipe.checkpoint_minutes
+                if stop or due or state.step % epoch_steps == 0:
+                    job.save()
+                    saved = time.perf_counter()
+                if stop:
+                    raise StoppedError
+    finish(job, started)
     return run
 
 
-def start_phase(phase: Phase, loss: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Set the phase's learning rates (model, then proxies) and the loss's warp; optimizer state stays."""
-    for group, rate in zip(
-        optimizer.param_groups, (phase.learning_rate, phase.proxy_learning_rate), strict=True
-    ):
-        group["lr"] = rate
+def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
+    """Change all weights once; return the loss, which is that of the whole batch in every process."""
+    accelerator, pieces = job.accelerator, job.recipe.batches.accumulate
+    job.network.train()
+    job.loss.train()
+    job.optimizer.zero_grad()
+    images = batch.images.to(accelerator.device, non_blocking=True)
+    labels = batch.labels.to(accelerator.device, non_blocking=True)
+    total = 0.0
+    for piece in range(pieces):
+        own = slice(piece * len(labels) // pieces, (piece + 1) * len(labels) // pieces)
+        with accelerator.autocast():
+            embeddings = job.network(images[own], freeze_backbone=phase.freeze_backbone)
+        everyone = _gather(job, embeddings, labels[own])
+        try:
+            with accelerator.autocast():
+                value = job.loss(*everyone) / pieces
+        except ValueError as error:
+            if bool(everyone[0].isfinite().all()):
+                raise  # the batch cannot serve this loss: nothing blew up
+            raise _blow_up(job, number, f"the loss says: {error}", *everyone) from None
+        if not bool(value.isfinite()):
+            raise _blow_up(job, number, f"the loss is {value.item()}", *everyone)
+        accelerator.backward(value)
+        total += value.item()
+    _share_loss_gradients(job)
+    if job.recipe.optimizer.clip_value is not None:
+        accelerator.clip_grad_value_(job.model.parameters(), job.recipe.optimizer.clip_value)
+    if job.recipe.precision != "fp16":  # there the scaler skips such steps and lowers its factor
+        gradients = [p.grad for p in (*job.model.parameters(), *job.loss.parameters()) if p.grad is not None]
+        if not bool(nn.utils.get_total_norm(gradients, foreach=True).isfinite()):
+            raise _blow_up(job, number, "a gradient is not finite", *everyone)
+    job.optimizer.step()
+    if job.average:
+        job.average.update_parameters(job.model)
+    return total
+
+
+def start_phase(phase: Phase, job: Job) -> None:
+    """Set the loss's warp for this phase; the optimizer keeps its state."""
+    job.state.drops = job.state.since_drop = job.state.since_best = 0
     if phase.warp:
-        if not isinstance(loss, WarpedSoftmaxLoss):
+        if not isinstance(job.loss, WarpedSoftmaxLoss):
             raise ValueError(f"the phase sets {', '.join(phase.warp)}, but only warped_softmax has a warp")
-        loss.set_warp(**phase.warp)
+        job.loss.set_warp(**phase.warp)
 
 
-def distance_to_proxy(model: nn.Module, loss: nn.Module, images: Tensor, labels: Tensor) -> float | None:
+def set_rates(job: Job, phase: Phase, epoch: float) -> None:
+    """Set the learning rates of backbone, head and loss, `epoch` epochs after the phase's start."""
+    head = phase.head_learning_rate or phase.learning_rate
+    rates = (phase.learning_rate, head, phase.proxy_learning_rate)
+    for group, rate in zip(job.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * factor(phase, epoch, job.state.drops)
+
+
+def end_epoch(job: Job, phase: Phase, number: int, started: float) -> bool:
+    """Log the epoch, look at the validation classes where the recipe says so; return whether to go on."""
+    state, settings, steps = job.state, job.recipe.evaluation, len(job.batches)
+    epoch = state.step // steps
+    row: dict[str, Any] = {"epoch": epoch, "phase": number, "loss": state.loss / steps}
+    row["avg_dtp"] = distance_to_proxy(job)
+    if settings.split == "validation" and settings.every and epoch % settings.every == 0:
+        seen = evaluate(job, job.judged, distance=str(job.loss.distance), clustering=False)
+        row["validation"] = seen
+        if settings.metric not in seen:
+            raise ValueError(f"evaluation.metric {settings.metric!r} is not one of {', '.join(seen)}")
+        if state.look(seen[settings.metric], epoch) and settings.patience:
+            job.run.save_model(job.judged.state_dict())
+        if phase.schedule == "plateau" and state.since_drop >= phase.plateau:
+            state.drops, state.since_drop = state.drops + 1, 0
+    row["broken_images"] = len(state.broken)
+    row["seconds"] = time.perf_counter() - started
+    state.loss = 0.0
+    if job.accelerator.is_main_process:
+        job.run.log(row)
+    job.accelerator.log({key: value for key, value in row.items() if isinstance(value, int | float)}, step=epoch)
+    return not (settings.patience and state.since_best >= settings.patience)
+
+
+def finish(job: Job, started: float) -> None:
+    """Evaluate, and write model, embeddings and result: the run is done when the result is there."""
+    recipe, state = job.recipe, job.state
+    if recipe.evaluation.patience:
+        job.judged.load_state_dict(job.run.load_model())  # the best that validation saw
+    measured = evaluate(
+        job, job.judged, distance=str(job.loss.distance), clustering=recipe.evaluation.clustering, keep=True
+    )
+    if not job.accelerator.is_main_process:
+        return
+    job.run.save_model(job.judged.state_dict())
+    last = job.run.history()[-1]
+    if recipe.evaluation.patience:
+        last = next(row for row in job.run.history() if row["epoch"] == state.best_epoch)
+    job.run.write_result(
+        {
+            "name": recipe.loss.name,
+            "distance": job.loss.distance,
+            "split": recipe.evaluation.split,
+            "classes": {
+                "train": len(job.source.names),
+                "evaluated": len(job.source.query_labels.unique()),
+            },
+            "images": {"train": len(job.source.labels), "evaluated": len(job.source.query_labels)},
+            "metrics": measured | {"avg_dtp": last["avg_dtp"]},
+            **state.notes,
+            "epochs": last["epoch"],
+            "broken_images": state.broken,
+            "seconds": time.perf_counter() - started,
+            "data_sha256": job.source.sha256,
+        }
+    )
+
+
+def evaluate(
+    job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool, keep: bool = False
+) -> dict[str, float]:
+    """Return the metrics on the classes that the recipe evaluates; `keep` writes their embeddings."""
+    source, device, workers = job.source, job.accelerator.device, job.workers()
+    job.judged.eval()
+    queries, query_items = embed_images(model, source.queries, device=device, workers=workers)
+    labels = source.query_labels[query_items]
+    gallery, gallery_labels = None, None
+    if source.gallery is not None and source.gallery_labels is not None:
+        gallery, items = embed_images(model, source.gallery, device=device, workers=workers)
+        gallery_labels = source.gallery_labels[items]
+    if keep and job.accelerator.is_main_process:
+        job.run.save_embeddings(queries, labels, gallery, gallery_labels)
+    metrics: dict[str, float] = measure(
+        queries,
+        labels,
+        gallery=gallery,
+        gallery_labels=gallery_labels,
+        families=("retrieval", "clustering") if clustering else ("retrieval",),
+        ks=job.recipe.evaluation.ks,
+        distance=distance,
+        seed=job.recipe.seed,
+    )["metrics"]
+    return metrics
+
+
+def distance_to_proxy(job: Job) -> float | None:
     """Return AvgDTP in the space where the loss measures, None for a loss without one proxy a class."""
-    proxies = getattr(loss, "proxies", None)
-    if proxies is None:
+    proxies, count = getattr(job.loss, "proxies", None), len(job.source.labels)
+    observed = min(job.recipe.evaluation.observed, count)
+    if not isinstance(proxies, Tensor) or proxies.shape[0] != len(job.source.names) or not observed:
         return None
-    embeddings, proxies = embed(model, images), proxies.detach().cpu()
-    if loss.distance == "cosine":
+    items = torch.linspace(0, count - 1, observed).long()
+    job.judged.eval()
+    embeddings, seen = embed_images(
+        job.judged, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
+    )
+    proxies = proxies.detach().float().cpu()
+    if job.loss.distance == "cosine":
         embeddings, proxies = nn.functional.normalize(embeddings), nn.functional.normalize(proxies)
-    return average_distance_to_proxy(embeddings, labels, proxies)
+    return average_distance_to_proxy(embeddings, job.source.labels[seen], proxies)
+
+
+def _gather(job: Job, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the embeddings and labels of all processes, so that the loss sees the whole batch.
+
+    Only this process's embeddings carry a gradient; it is multiplied by the number of processes because the
+    gradients of the model's weights are averaged over them afterwards.
+    """
+    processes, rank = job.accelerator.num_processes, job.accelerator.process_index
+    if processes == 1:
+        return embeddings, labels
+    parts = list(job.accelerator.gather(embeddings.detach()).chunk(processes))
+    embeddings.register_hook(lambda gradient: gradient * processes)
+    parts[rank] = embeddings
+    return torch.cat(parts), job.accelerator.gather(labels)
+
+
+def _share_loss_gradients(job: Job) -> None:
+    """Average them over processes: equal but for rounding, which must not drift apart."""
+    if job.accelerator.num_processes > 1:
+        for parameter in job.loss.parameters():
+            if parameter.grad is not None:
+                parameter.grad = job.accelerator.reduce(parameter.grad, "mean")
+
+
+def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tensor) -> BlowUpError:
+    """Return an error that says where it happened, log it, and leave the last checkpoint as it is."""
+    bad = labels[~embeddings.detach().isfinite().all(dim=1)]
+    classes = sorted({job.source.names[label] for label in bad.tolist()})
+    culprits = f"embeddings of {', '.join(classes[:3])} are not finite" if classes else "no embedding stands out"
+    epoch, step = divmod(job.state.step, len(job.batches))
+    rates = [group["lr"] for group in job.optimizer.param_groups]
+    row = {
+        "event": "blow_up",
+        "what": what,
+        "phase": number,
+        "epoch": epoch + 1,
+        "step": step,
+        "classes": classes,
+        "loss": job.recipe.loss.model_dump() | {"warp": job.recipe.phases[number].warp},
+        "learning_rates": rates,
+    }
+    if job.accelerator.is_main_process:
+        job.run.log(row)
+    return BlowUpError(
+        f"training blew up in phase {number}, epoch {epoch + 1}, step {step}: {what}; {culprits}. Loss "
+        f"{job.recipe.loss.name} with {job.recipe.loss.settings | job.recipe.phases[number].warp}, learning rates "
+        f"of backbone, head and proxies {rates}. The last good checkpoint is in {job.run.folder}. Lower the "
+        "learning rates, or raise k1 if the loss has one"
+    )
+
+
+def _stretches(phases: tuple[Phase, ...], epoch_steps: int) -> Iterator[tuple[int, Phase, int, int]]:
+    """Yield each phase with its number, first step and last step plus one."""
+    first = 0
+    for number, phase in enumerate(phases):
+        yield number, phase, first, first + phase.epochs * epoch_steps
+        first += phase.epochs * epoch_steps
 
 
 @contextmanager
-def _bar(progress: Progress | None, name: str, steps: int) -> Iterator[Callable[[], None]]:
-    """Yield what is called after each step."""
-    if progress is None:
+def _bar(job: Job, progress: "Progress | None") -> Iterator[Callable[[], None]]:
+    """Yield what is called after each step; the bar counts images."""
+    if progress is None or not job.accelerator.is_main_process:
         yield lambda: None
         return
-    task = progress.add_task(name, total=steps)
-    yield lambda: progress.advance(task)
+    steps = sum(phase.epochs for phase in job.recipe.phases) * len(job.batches)
+    task = progress.add_task(
+        job.recipe.loss.name, total=steps * job.batch_size, completed=job.state.step * job.batch_size
+    )
+    yield lambda: progress.advance(task, job.batch_size)
+
+
+@contextmanager
+def _asked_to_stop(job: Job) -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether Ctrl-C or a termination has come: training stops between steps.
+
+    A second Ctrl-C stops at once. All processes of a run agree.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only there signals can be caught
+        yield asked.is_set
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    def agreed() -> bool:
+        if job.accelerator.num_processes == 1:
+            return asked.is_set()
+        flag = torch.tensor(float(asked.is_set()), device=job.accelerator.device)
+        return bool(job.accelerator.reduce(flag, "sum") > 0)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield agreed
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,7 +1,9 @@
 """Class-balanced batches: some classes, some samples of each."""
 
 from collections.abc import Iterator
+from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
@@ -37,7 +39,11 @@ class BalancedBatches(Sampler[list[int]]):
         return self.length
 
     def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        return self.of_epoch(self.epoch)
+
+    def of_epoch(self, epoch: int) -> Iterator[list[int]]:
+        """Yield the batches of that epoch."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         classes: list[int] = []
         queues: list[list[int]] = [[] for _ in self.members]
         for _ in range(self.length):
@@ -54,3 +60,41 @@ class BalancedBatches(Sampler[list[int]]):
                 batch += queues[label][: self.samples_per_class]
                 queues[label] = queues[label][self.samples_per_class :]
             yield batch
+
+
+class Draws(Sampler[list[tuple[int, int]]]):
+    """Yield this process's share of every batch from a position on: pairs (item, seed of its augmentation).
+
+    Epoch follows epoch, `epochs` in all. A draw's seed depends on the run's seed and its place alone, not on
+    processes, workers or interruptions. A batch is cut by whole classes as far as they divide.
+
+    >>> batches = BalancedBatches(torch.tensor([0, 0, 1, 1]), classes_per_batch=2, samples_per_class=2, seed=0)
+    >>> whole = list(Draws(batches, epochs=3))
+    >>> [len(share) for share in whole], list(Draws(batches, epochs=3, start=1)) == whole[1:]
+    ([4, 4, 4], True)
+    """
+
+    def __init__(
+        self, batches: BalancedBatches, *, epochs: int, start: int = 0, rank: int = 0, processes: int = 1
+    ) -> None:
+        size = batches.classes_per_batch * batches.samples_per_class
+        if size % processes:
+            raise ValueError(
+                f"a batch of {size} cannot be shared by {processes} processes; make batches.classes x "
+                f"batches.samples a multiple of {processes}"
+            )
+        self.batches, self.steps, self.start = batches, epochs * len(batches), start
+        self.share = slice(rank * size // processes, (rank + 1) * size // processes)
+
+    def __len__(self) -> int:
+        return self.steps - self.start
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        position = self.start
+        while position < self.steps:
+            epoch, step = divmod(position, len(self.batches))
+            for batch in islice(self.batches.of_epoch(epoch), step, None):
+                place = (self.batches.seed, *divmod(position, len(self.batches)))
+                seeds = np.random.SeedSequence(place).generate_state(len(batch), np.uint64) >> np.uint64(1)
+                yield list(zip(batch, seeds.tolist(), strict=True))[self.share]
+                position += 1

@@ -1,0 +1,75 @@
+"""A recipe for images that nobody has written one for, chosen from what is there."""
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, UnidentifiedImageError
+
+from softwarp.data.splits import divide
+from softwarp.data.tables import Table, read_table
+
+STEPS = 150  # of training at least, so that a small folder gets many epochs
+SAMPLED = 64  # images whose size is looked at
+
+
+def settings_for(root: Path, *, protocol: str, cuda: bool) -> dict[str, Any]:
+    """Return the settings of a recipe for a folder of class folders, or a CSV file.
+
+    A pretrained EfficientNet-Lite0 with frozen batch norm is warmed up (head and proxies alone) and then
+    trained with the warped softmax under a cosine schedule. Small data sets get more epochs, images smaller
+    than the usual crop a smaller one.
+    """
+    name = "csv" if root.suffix.lower() == ".csv" else "folder"
+    table = read_table(name, root)
+    train = divide(table.labels, table.splits, protocol=protocol).train
+    counts = table.labels[train].unique(return_counts=True)[1]
+    samples = int(min(4, max(2, counts.median())))
+    classes = min(len(counts), 16)
+    steps = max(1, len(train) // (classes * samples))
+    warm_up = max(1, math.ceil(30 / steps))
+    epochs = min(60, max(4, math.ceil(STEPS / steps)))
+    crop = crop_size(table, 224 if cuda else 128)
+    rates = {"learning_rate": 1e-4, "head_learning_rate": 1e-3, "proxy_learning_rate": 1e-2}
+    return {
+        "data": {
+            "name": name,
+            "root": str(root),
+            "resize": crop * 9 // 8,
+            "crop": crop,
+            "scale": [0.3, 1.0],
+        },
+        "model": {
+            "backbone": "efficientnet_lite0",
+            "pretrained": True,
+            "embedding_size": 128 if len(counts) < 1000 else 512,
+            "freeze_batch_norm": True,
+        },
+        "loss": {"name": "warped_softmax", "settings": {"alpha": 25.0, "k1": 0.9, "k2": 1.2}},
+        "batches": {"classes": classes, "samples": samples},
+        "optimizer": {"name": "adamw", "weight_decay": 1e-4},
+        "phases": [
+            {"epochs": warm_up, "freeze_backbone": True, **rates},
+            {"epochs": epochs, "schedule": "cosine", **rates},
+        ],
+        "evaluation": {"split": protocol, "zero_line": True, "observed": 500},
+    }
+
+
+def crop_size(table: Table, most: int) -> int:
+    """Return the side of the crop: the usual one, or a multiple of 32 that small images can fill."""
+    step = max(1, len(table.paths) // SAMPLED)
+    sides = [side for path in table.paths[::step] if (side := _shorter_side(table.root / path))]
+    median = statistics.median(sides) if sides else most
+    return int(min(most, max(32, round(median / 32) * 32)))
+
+
+def _shorter_side(path: Path) -> int:
+    try:
+        with Image.open(path) as image:  # the header alone
+            return min(image.size)
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError):
+        return 0
+
+
