@@ -1,0 +1,221 @@
+"""Fetching data sets from their official addresses: resumed, verified and unpacked whole or not at all."""
+
+import gzip
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from softwarp.data.tables import read_table
+
+Progress = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known
+CHUNK = 1 << 20
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
+
+
+@dataclass(frozen=True)
+class Source:
+    """An archive, and the folder in it that is the data set."""
+
+    address: str
+    archive: str
+    folder: str
+    md5: str
+
+
+SOURCES = {
+    "cub": Source(
+        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",
+        "CUB_200_2011.tgz",
+        "CUB_200_2011",
+        "97eceeb196236b17998738112f37df78",
+    ),
+    # The authors publish no checksum and ftp://cs.stanford.edu, which cannot resume; this is the same server
+    # by HTTP, and the sum that projects which use the data agree on.
+    "sop": Source(
+        "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
+        "Stanford_Online_Products.zip",
+        "Stanford_Online_Products",
+        "7f73d41a2f44250d4779881525aea32e",
+    ),
+}
+
+CARS = """Cars196 has no official address any more; fetch a copy, for example "Stanford Cars" on Kaggle.
+Put into one folder, and give that folder as the data's root, either
+  cars_annos.mat and car_ims/000001.jpg ...
+or
+  cars_train/00001.jpg ... and cars_test/00001.jpg ...
+  devkit/cars_meta.mat, devkit/cars_train_annos.mat and devkit/cars_test_annos_withlabels.mat
+The devkit's own cars_test_annos.mat has no classes: the file must be the one `_withlabels`.
+Then `softwarp data check FOLDER --name cars` tells whether all is there."""
+
+
+def download(
+    name: str,
+    to: Path,
+    *,
+    progress: Progress | None = None,
+    address: str | None = None,
+    sha256: str | None = None,
+    md5: str | None = None,
+) -> Path:
+    """Return the folder of the data set in `to`, fetched and unpacked unless it is there already.
+
+    A run that was stopped at any moment is repeated and goes on where it was. An archive that lies in `to`
+    already is taken instead of fetching it. The archive is removed once it is unpacked.
+
+    Args:
+        address: of a mirror with the same archive.
+        sha256: expected checksum, in place of the known one.
+        md5: the same.
+    """
+    source = _source(name)
+    if is_there(name, to):
+        return to / source.folder
+    sums: dict[str, str | None] = {"sha256": sha256, "md5": md5} if sha256 or md5 else {"md5": source.md5}
+    report = progress or (lambda step, done, total: None)
+    to.mkdir(parents=True, exist_ok=True)
+    archive = to / source.archive
+    if archive.exists():
+        _verify(archive, sums, report)
+    else:
+        part = archive.with_name(archive.name + ".part")
+        _fetch(address or source.address, part, report)
+        try:
+            _verify(part, sums, report)
+        except ValueError:
+            part.unlink()  # to go on with it would never end well
+            raise
+        part.replace(archive)
+    _unpack(name, archive, to, report)
+    archive.unlink()
+    return to / source.folder
+
+
+def is_there(name: str, to: Path) -> bool:
+    """Return whether `to` holds the data set already; a folder in its place that is not whole is an error."""
+    folder = to / _source(name).folder
+    if not folder.exists():
+        return False
+    try:
+        read_table(name, folder)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{folder} is there but not whole: {error}; move it away and run again") from error
+    return True
+
+
+def _source(name: str) -> Source:
+    if name == "cars":
+        raise ValueError(CARS)
+    if name not in SOURCES:
+        near = get_close_matches(name, SOURCES, n=1) or list(SOURCES)
+        raise ValueError(f"no download is called {name!r}; did you mean {' or '.join(near)}?")
+    return SOURCES[name]
+
+
+def _fetch(address: str, part: Path, report: Progress) -> None:
+    """Bring the file at `address` into `part`, going on after the bytes that are there."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            have, total = _extent(response, have)
+            with part.open("ab") as file:
+                file.truncate(have)
+                while chunk := response.read(CHUNK):
+                    file.write(chunk)
+                    have += len(chunk)
+                    report("downloading", have, total)
+                file.flush()
+                os.fsync(file.fileno())
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:
+            if error.headers.get("Content-Range", "") in (f"bytes */{have}", ""):
+                return  # nothing lies beyond what is there: it is whole, as the checksum will say
+            part.unlink()
+        raise OSError(f"{address}: {error}; run again, or name a mirror with --address") from error
+    except (OSError, HTTPException) as error:
+        raise OSError(f"{address}: {error}; run again to go on, or name a mirror with --address") from error
+    if total is not None and have < total:
+        raise OSError(f"{address}: connection lost after {have} of {total} bytes; run again to go on")
+
+
+def _extent(response: Any, have: int) -> tuple[int, int | None]:
+    """The position at which the response starts and the length of the whole file, if it is told."""
+    length = response.headers.get("Content-Length")
+    if response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        return have, have + int(length) if length else None
+    return 0, int(length) if length else None  # a server that knows no ranges sends it all
+
+
+def _verify(file: Path, sums: dict[str, str | None], report: Progress) -> None:
+    for kind, expected in sums.items():
+        if expected is None:
+            continue
+        digest, done, total = hashlib.new(kind, usedforsecurity=False), 0, file.stat().st_size
+        with file.open("rb") as content:
+            while chunk := content.read(CHUNK):
+                digest.update(chunk)
+                done += len(chunk)
+                report("verifying", done, total)
+        if digest.hexdigest() != expected.lower():
+            raise ValueError(
+                f"{file} has the {kind} {digest.hexdigest()} instead of {expected}: it is damaged or another "
+                "file; remove it if it is still there and run again"
+            )
+
+
+def _unpack(name: str, archive: Path, to: Path, report: Progress) -> None:
+    """Unpack beside the final place and rename when all is there, so that the folder is whole or absent."""
+    folder = SOURCES[name].folder
+    for left in to.glob(f".{folder}.unpacking-*"):  # by a run that was killed
+        shutil.rmtree(left)
+    temporary = Path(tempfile.mkdtemp(dir=to, prefix=f".{folder}.unpacking-"))
+    try:
+        try:
+            (_unzip if zipfile.is_zipfile(archive) else _untar)(archive, temporary, report)
+            read_table(name, temporary / folder)
+        except (*BROKEN, FileNotFoundError, ValueError) as error:
+            raise ValueError(f"{archive} is not {name} whole: {error}; remove it and run again") from error
+        (temporary / folder).rename(to / folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _untar(archive: Path, folder: Path, report: Progress) -> None:
+    if not hasattr(tarfile, "data_filter"):
+        raise OSError("unpacking safely needs Python 3.11.4 or newer")
+    total = archive.stat().st_size
+    with archive.open("rb") as raw, tarfile.open(fileobj=raw) as tar:
+        for member in tar:
+            tar.extract(member, folder, filter="data")  # refuses escapes, links that lead out and devices
+            report("unpacking", raw.tell(), total)
+
+
+def _unzip(archive: Path, folder: Path, report: Progress) -> None:
+    done, total = 0, archive.stat().st_size
+    with zipfile.ZipFile(archive) as content:
+        for member in content.infolist():
+            _check_member(member)
+            content.extract(member, folder)
+            done += member.compress_size
+            report("unpacking", done, total)
+
+
+def _check_member(member: zipfile.ZipInfo) -> None:
+    path, kind = PureWindowsPath(member.filename), member.external_attr >> 28  # the Unix mode's file type
+    if path.anchor or ".." in path.parts or PurePosixPath(member.filename).is_absolute():
+        raise zipfile.BadZipFile(f"{member.filename!r} leads out of the folder")
+    if kind not in (0, 0o4, 0o10):
+        raise zipfile.BadZipFile(f"{member.filename!r} is a link or a device")
