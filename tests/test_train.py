@@ -1,15 +1,24 @@
 """The loop: deterministic, in phases, and doing what it says."""
 
+import errno
 import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from softwarp import tune
 from softwarp.losses import EuclideanSoftmaxLoss, WarpedSoftmaxLoss
-from softwarp.recipe import Phase, parse_recipe
+from softwarp.models.embedder import Embedder
+from softwarp.recipe import dump_recipe, parse_recipe
+from softwarp.runs import Run
+from softwarp.schedule import State
 from softwarp.studies.demo import demo_recipes
-from softwarp.train import start_phase, train
+from softwarp.train import BlowUpError, StoppedError, train
 
 PHASE = {"epochs": 1, "learning_rate": 0.005, "proxy_learning_rate": 0.02}
 
@@ -41,7 +50,7 @@ def test_a_run_leaves_recipe_history_checkpoint_and_result(tmp_path):
     assert [row["phase"] for row in run.history()] == [0, 1]
     assert all(math.isfinite(row["loss"]) and row["avg_dtp"] > 0 for row in run.history())
     state = run.load_checkpoint()
-    assert state["epoch"] == 2
+    assert state["state"]["step"] == 2 * (20 * 12 // 40)
     assert state["loss"]["alpha"] == 2.0  # of the second phase
     assert run.result()["classes"] == {"train": 20, "evaluated": 20}
     assert len(run.result()["data_sha256"]) == 64
@@ -67,16 +76,29 @@ def test_losses_with_the_same_seed_start_from_the_same_network_and_batches(tmp_p
     assert torch.equal(seen[0][1], seen[2][1])
 
 
-def test_a_phase_sets_learning_rates_and_warp():
-    loss = WarpedSoftmaxLoss(4, 2, alpha=3.0, k1=0.9, k2=1.1, delta=1.3)
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.Adam([{"params": model.parameters()}, {"params": loss.parameters()}])
-    phase = Phase(epochs=1, learning_rate=0.5, proxy_learning_rate=0.25, warp={"alpha": 1.0, "scale": 2.0})
-    start_phase(phase, loss, optimizer)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.25]
-    assert (loss.alpha.item(), loss.scale, loss.delta) == (1.0, 2.0, 1.3)
+def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
+    seen = []
+    original = torch.optim.Adam.step
+
+    def spy(optimizer, *inputs, **keywords):
+        seen.append([group["lr"] for group in optimizer.param_groups])
+        return original(optimizer, *inputs, **keywords)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", spy)
+    second = {**PHASE, "head_learning_rate": 0.1, "schedule": "step", "step_epochs": 1, "epochs": 2}
+    run = train(tiny(phases=[PHASE, second | {"warp": {"alpha": 1.0, "scale": 2.0}}]), tmp_path)
+    steps = len(seen) // 3
+    assert seen[0] == pytest.approx([0.005, 0.005, 0.02])
+    assert seen[steps] == pytest.approx([0.005, 0.1, 0.02])
+    assert seen[2 * steps] == pytest.approx([0.0005, 0.01, 0.002])
+    loss = run.load_checkpoint()["loss"]
+    assert (loss["alpha"].item(), loss["_extra_state"]["scale"], loss["_extra_state"]["delta"]) == (
+        1.0,
+        2.0,
+        1.0,
+    )
     with pytest.raises(ValueError, match="only warped_softmax has a warp"):
-        start_phase(phase, EuclideanSoftmaxLoss(4, 2), optimizer)
+        train(tiny(loss={"name": "euclidean_softmax"}), tmp_path / "other")
 
 
 def test_gradients_are_clipped_by_value_on_the_model_only(tmp_path, monkeypatch):
@@ -84,7 +106,7 @@ def test_gradients_are_clipped_by_value_on_the_model_only(tmp_path, monkeypatch)
     original = torch.optim.Adam.step
 
     def spy(optimizer, *inputs, **keywords):
-        for name, group in zip(("model", "proxies"), optimizer.param_groups, strict=True):
+        for name, group in zip(("backbone", "model", "proxies"), optimizer.param_groups, strict=True):
             size = max(p.grad.abs().max().item() for p in group["params"])
             largest[name] = max(size, largest.get(name, 0.0))
         return original(optimizer, *inputs, **keywords)
@@ -105,6 +127,163 @@ def test_a_search_goes_on_where_it_stopped_and_never_sees_test_classes(tmp_path)
     assert set(both[0]["settings"]) == {"learning_rate", "proxy_learning_rate", "alpha", "k1", "k2", "scale"}
     with pytest.raises(ValueError, match="evaluates on validation classes"):
         tune.search(tiny(evaluation={"split": "test"}), tmp_path, trials=1)
+
+
+class Bars:
+    """In the place of progress bars: calls `act` after so many steps."""
+
+    def __init__(self, steps, act):
+        self.steps, self.act = steps, act
+
+    def add_task(self, *inputs, **keywords):
+        return 0
+
+    def advance(self, task, amount):
+        self.steps -= 1
+        if self.steps == 0:
+            self.act()
+
+
+def outcome(run):
+    """All that must not depend on how often a run was interrupted."""
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history()]
+    files = [(run.folder / name).read_bytes() for name in ("model.safetensors", "embeddings.safetensors")]
+    return rows, files, run.result()["metrics"]
+
+
+def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(tmp_path):
+    whole = outcome(train(tiny(), tmp_path / "whole"))
+    with pytest.raises(StoppedError):
+        train(tiny(), tmp_path / "cut", progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
+    cut = Run(tmp_path / "cut")
+    assert cut.load_checkpoint()["state"]["step"] == 8  # in the second of two epochs of 6
+    assert not cut.finished()
+    assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == whole
+
+
+def test_a_finished_run_is_returned_and_another_recipe_refused(tmp_path):
+    run = train(tiny(), tmp_path)
+    before = (tmp_path / "result.json").stat().st_mtime_ns
+    assert train(tiny(), tmp_path, resume=True).result() == run.result()
+    assert (tmp_path / "result.json").stat().st_mtime_ns == before
+    with pytest.raises(ValueError, match="seed is 0 there and 3 here"):
+        train(tiny(seed=3), tmp_path, resume=True)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_can_go_on(tmp_path, monkeypatch):
+    whole = outcome(train(tiny(), tmp_path / "whole"))
+    original, calls = torch.save, []
+
+    def full(state, file):
+        calls.append(1)
+        if len(calls) == 2:
+            file.write(b"half of it")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(state, file)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        train(tiny(), tmp_path / "cut")
+    assert not [path for path in (tmp_path / "cut").iterdir() if path.name.startswith(".")]
+    assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == whole
+
+
+def test_a_blow_up_names_place_and_settings_and_keeps_the_last_good_checkpoint(tmp_path):
+    wild = {**PHASE, "learning_rate": 1e30, "proxy_learning_rate": 1e30}
+    with pytest.raises(
+        BlowUpError, match=r"phase 1, epoch 2, step \d.*alpha.*learning rates.*1e\+30"
+    ) as caught:
+        train(tiny(phases=[PHASE, wild]), tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    run = Run(tmp_path)
+    checkpoint = run.load_checkpoint()
+    assert checkpoint["state"]["step"] == 6
+    assert all(tensor.isfinite().all() for tensor in checkpoint["model"].values())
+    assert run.history()[-1]["event"] == "blow_up"
+
+
+def test_patience_stops_a_phase_and_the_best_model_is_kept(tmp_path, monkeypatch):
+    values = iter([0.5, 0.9, 0.8, 0.7, 0.95, 0.1, 0.1, 0.1])
+    monkeypatch.setattr(State, "look", lambda state, value, epoch: LOOK(state, next(values), epoch))
+    settings = {"every": 1, "patience": 2}
+    run = train(tiny(phases=[{**PHASE, "epochs": 9}, {**PHASE, "epochs": 9}], evaluation=settings), tmp_path)
+    assert [row["epoch"] for row in run.history()] == [1, 2, 3, 4, 10, 11, 12]
+    assert run.result()["epochs"] == 10
+    assert run.result()["metrics"]["recall@1"] == run.history()[4]["validation"]["recall@1"]
+
+
+LOOK = State.look
+
+
+def test_plateau_lowers_the_rates(tmp_path, monkeypatch):
+    monkeypatch.setattr(State, "look", lambda state, value, epoch: LOOK(state, 0.5, epoch))
+    phase = {**PHASE, "epochs": 4, "schedule": "plateau", "plateau": 1}
+    run = train(tiny(phases=[phase], evaluation={"every": 1}), tmp_path)
+    rates = [group["lr"] for group in run.load_checkpoint()["optimizer"]["param_groups"]]
+    assert rates == pytest.approx([5e-5, 5e-5, 2e-4])  # of the fourth epoch, after two drops
+
+
+def test_a_frozen_backbone_does_not_move_but_the_head_does(tmp_path):
+    run = train(tiny(phases=[{**PHASE, "freeze_backbone": True}]), tmp_path)
+    torch.manual_seed(0)
+    start = Embedder("small_conv", 16).state_dict()
+    for name, tensor in run.load_model().items():
+        assert torch.equal(tensor, start[name]) == (not name.startswith("head")), name
+
+
+def test_accumulated_pieces_give_the_same_gradient(tmp_path):
+    frozen = {"embedding_size": 16, "freeze_batch_norm": True}
+    one = train(tiny(model=frozen, phases=[PHASE]), tmp_path / "one")
+    two = train(
+        tiny(model=frozen, phases=[PHASE], batches={"classes": 10, "samples": 4, "accumulate": 2}),
+        tmp_path / "two",
+    )
+    assert two.history()[0]["loss"] == pytest.approx(one.history()[0]["loss"], rel=1e-4)
+
+
+def test_a_moving_average_is_what_is_evaluated(tmp_path):
+    run = train(tiny(optimizer={"average": 0.5}), tmp_path)
+    weights, average = run.load_checkpoint()["model"], run.load_checkpoint()["average"]
+    assert not torch.equal(weights["head.weight"], average["module.head.weight"])
+    assert torch.equal(run.load_model()["head.weight"], average["module.head.weight"])
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "rmsprop", "sgd"])
+def test_every_optimizer_lowers_the_loss(tmp_path, optimizer):
+    rates = {"learning_rate": 1e-3, "proxy_learning_rate": 1e-2, "epochs": 3}
+    history = train(tiny(optimizer={"name": optimizer}, phases=[rates]), tmp_path).history()
+    assert history[-1]["loss"] < history[0]["loss"]
+
+
+def test_bfloat16_trains(tmp_path):
+    history = train(tiny(precision="bf16", phases=[{**PHASE, "epochs": 3}]), tmp_path).history()
+    assert history[-1]["loss"] < history[0]["loss"]
+
+
+KILLS = Path(__file__).with_name("kill_runs.py")
+
+
+def test_a_killed_run_goes_on_to_the_very_same_end(tmp_path):
+    subprocess.run([sys.executable, KILLS, tmp_path, "3"], check=True)
+
+
+@pytest.mark.slow
+def test_twenty_killed_runs_go_on_to_the_very_same_end(tmp_path):
+    subprocess.run([sys.executable, KILLS, tmp_path, "20"], check=True)
+
+
+def test_two_processes_have_the_loss_curve_of_one(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(dump_recipe(tiny()))
+    one = train(tiny(), tmp_path / "one")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    command = [*launch, "-m", "softwarp", "train", str(recipe), "--output", str(tmp_path / "two")]
+    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
+    two = Run(tmp_path / "two")
+    assert [row["loss"] for row in two.history()] == pytest.approx(
+        [row["loss"] for row in one.history()], abs=1e-4
+    )
+    assert two.result()["metrics"]["recall@1"] == pytest.approx(one.result()["metrics"]["recall@1"], abs=0.02)
 
 
 @pytest.mark.slow

@@ -106,9 +106,7 @@ class Job:
         }
 
 
-def prepare(
-    recipe: Recipe, run: Run, accelerator: Accelerator, progress: "Progress | None" = None
-) -> Job:
+def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, progress: "Progress | None" = None) -> Job:
     """Return the job at its start: data read, model and loss built from the seed."""
     source = load_source(recipe, progress)
     batches = BalancedBatches(
@@ -126,10 +124,10 @@ def prepare(
         sync_batch_norm(model)
     network, optimizer = accelerator.prepare(model, build_optimizer(recipe.optimizer, model, loss))
     decay = recipe.optimizer.average
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
-    return Job(
-        recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State()
+    average = (
+        AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
     )
+    return Job(recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State())
 
 
 def load_source(recipe: Recipe, progress: "Progress | None" = None) -> Source:
@@ -139,7 +137,9 @@ def load_source(recipe: Recipe, progress: "Progress | None" = None) -> Source:
         return glyph_source(protocol=protocol, max_classes=data.max_classes)
     if data.root is None:
         raise ValueError(f"the recipe does not say where {data.name} is; add data.root=FOLDER")
-    task = progress.add_task("decoding images into the cache", total=None) if progress and data.cache else None
+    task = (
+        progress.add_task("decoding images into the cache", total=None) if progress and data.cache else None
+    )
     source = image_source(
         data.name,
         Path(data.root).expanduser(),

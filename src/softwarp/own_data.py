@@ -71,5 +71,3 @@ def _shorter_side(path: Path) -> int:
             return min(image.size)
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError):
         return 0
-
-

@@ -66,7 +66,9 @@ class BatchPart(Part):
     @model_validator(mode="after")
     def _divides(self) -> "BatchPart":
         if self.classes % self.accumulate:
-            raise ValueError(f"accumulate {self.accumulate} must divide the {self.classes} classes of a batch")
+            raise ValueError(
+                f"accumulate {self.accumulate} must divide the {self.classes} classes of a batch"
+            )
         return self
 
 
@@ -247,7 +249,9 @@ def _assign(node: Any, keys: list[str], value: Any, assignment: str) -> None:
         last = place == len(keys) - 1
         if isinstance(node, list):
             if not key.isdigit() or int(key) >= len(node):
-                raise ValueError(f"{assignment}: {'.'.join(keys[:place])} has {len(node)} entries, no {key!r}")
+                raise ValueError(
+                    f"{assignment}: {'.'.join(keys[:place])} has {len(node)} entries, no {key!r}"
+                )
             key = int(key)  # type: ignore[assignment]
         elif not isinstance(node, dict):
             raise ValueError(f"{assignment}: {'.'.join(keys[:place])} has no keys of its own")

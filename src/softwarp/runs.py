@@ -31,7 +31,18 @@ FILES = (
 )
 # What may differ when a run goes on: it does not change the outcome.
 FREE = ("checkpoint_minutes", "trackers", "paper", "data.root", "data.workers", "data.cache")
-PACKAGES = ("softwarp", "torch", "torchvision", "timm", "accelerate", "numpy", "faiss-cpu", "scikit-learn", "pillow", "matplotlib")
+PACKAGES = (
+    "softwarp",
+    "torch",
+    "torchvision",
+    "timm",
+    "accelerate",
+    "numpy",
+    "faiss-cpu",
+    "scikit-learn",
+    "pillow",
+    "matplotlib",
+)
 
 
 class Run:
@@ -62,9 +73,14 @@ class Run:
             key = changed[0]
             raise ValueError(
                 f"{folder} holds a run of another recipe: {key} is {there.get(key)} there and "
-                f"{asked.get(key)} here" + f" (and {len(changed) - 1} more differ)" * (len(changed) > 1) + "; "
+                f"{asked.get(key)} here"
+                + f" (and {len(changed) - 1} more differ)"
+                * (len(changed) > 1)
+                + "; "
                 "choose another --output, or start anew with --fresh"
             )
+        for half in (path for name in FILES for path in folder.glob(f".{name}.*")):
+            half.unlink()  # a write that a kill cut short
         return run
 
     def finished(self) -> bool:
@@ -177,7 +193,9 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings with dotted keys; lists stay whole."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
+        flat |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
+        )
     return flat
 
 

@@ -154,7 +154,9 @@ def end_epoch(job: Job, phase: Phase, number: int, started: float) -> bool:
     state.loss = 0.0
     if job.accelerator.is_main_process:
         job.run.log(row)
-    job.accelerator.log({key: value for key, value in row.items() if isinstance(value, int | float)}, step=epoch)
+    job.accelerator.log(
+        {key: value for key, value in row.items() if isinstance(value, int | float)}, step=epoch
+    )
     return not (settings.patience and state.since_best >= settings.patience)
 
 
@@ -263,7 +265,9 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
     """Return an error that says where it happened, log it, and leave the last checkpoint as it is."""
     bad = labels[~embeddings.detach().isfinite().all(dim=1)]
     classes = sorted({job.source.names[label] for label in bad.tolist()})
-    culprits = f"embeddings of {', '.join(classes[:3])} are not finite" if classes else "no embedding stands out"
+    culprits = (
+        f"embeddings of {', '.join(classes[:3])} are not finite" if classes else "no embedding stands out"
+    )
     epoch, step = divmod(job.state.step, len(job.batches))
     rates = [group["lr"] for group in job.optimizer.param_groups]
     row = {

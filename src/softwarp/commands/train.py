@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(help="A recipe, by name or file, and changes to it like phases.0.epochs=5 loss.name=arcface."),
+    typer.Argument(
+        help="A recipe, by name or file, and changes to it like phases.0.epochs=5 loss.name=arcface."
+    ),
 ]
 
 
@@ -30,7 +32,9 @@ def train(
         bool, typer.Option("--resume", help="Go on where it stopped; the same command does so, too.")
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever is in the folder.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds; report mean and deviation.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train with so many seeds; report mean and deviation.")
+    ] = 1,
     protocol: Annotated[
         str | None,
         typer.Option(
@@ -98,7 +102,9 @@ def _choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple
 
     names, changes = [word for word in words if "=" not in word], [word for word in words if "=" in word]
     if len(names) + (data is not None) > 1:
-        raise ValueError(f"one recipe or --data is trained at a time, got {' and '.join(map(str, [*names, data]))}")
+        raise ValueError(
+            f"one recipe or --data is trained at a time, got {' and '.join(map(str, [*names, data]))}"
+        )
     if protocol not in (None, "validation", "test"):
         raise ValueError(f"--protocol is validation or test, got {protocol!r}")
     if data is not None:

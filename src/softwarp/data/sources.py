@@ -140,5 +140,7 @@ def limit(division: Division, labels: Tensor, max_classes: int | None) -> Divisi
 
 def fingerprint(table: Table) -> str:
     """Return a hash of the files' names and labels, in order."""
-    lines = "\n".join(f"{path}\t{label}" for path, label in zip(table.paths, table.labels.tolist(), strict=True))
+    lines = "\n".join(
+        f"{path}\t{label}" for path, label in zip(table.paths, table.labels.tolist(), strict=True)
+    )
     return hashlib.sha256(lines.encode()).hexdigest()
