@@ -1,16 +1,28 @@
-"""Backbones: images in, a map of features [N, channels, height, width] out."""
+"""Backbones: normalised images in, a map of features [N, channels, height, width] out.
+
+Every backbone says what it reads: `in_channels`, and `mean` and `std` on the scale 0..1, in RGB order.
+"""
 
 from collections.abc import Callable
 from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from softwarp.models.bn_inception import BNInception
+from softwarp.models.weights import HUB_CURES, load_packaged_efficientnet_lite0, load_weights
 
 
 class SmallConvNet(nn.Module):
     """Four convolutions for small grey images: glyphs, digits, the toy studies."""
 
     channels = 128
+    in_channels = 1
+    mean = (0.0,)
+    std = (1.0,)
+    classifier = ()
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,12 +43,102 @@ def _block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     )
 
 
-BACKBONES: dict[str, Callable[[], SmallConvNet]] = {"small_conv": SmallConvNet}
+class TimmBackbone(nn.Module):
+    """A timm model without pooling and classifier; tokens and maps of any layout come out [N, channels, H, W]."""
+
+    def __init__(
+        self,
+        model: Any,  # timm has no types
+        *,
+        mean: tuple[float, ...] | None = None,
+        std: tuple[float, ...] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model: nn.Module = model.to(memory_format=torch.channels_last)  # a third faster on CPUs
+        config = model.pretrained_cfg
+        self.mean: tuple[float, ...] = mean or tuple(config["mean"])
+        self.std: tuple[float, ...] = std or tuple(config["std"])
+        self.in_channels = int(config["input_size"][0])
+        self.channels = int(getattr(model, "head_hidden_size", None) or model.num_features)
+        names = config.get("classifier") or ()
+        self.classifier: tuple[str, ...] = (names,) if isinstance(names, str) else tuple(names)
+        has_class_token = getattr(model, "cls_token", None) is not None
+        self.prefix_tokens = int(getattr(model, "num_prefix_tokens", has_class_token))
+        self.channels_at_end = getattr(model, "output_fmt", None) == "NHWC"
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Any = self.model(images.to(memory_format=torch.channels_last))
+        if isinstance(features, Tensor) and features.ndim == 3:
+            features = _tokens_to_map(features[:, self.prefix_tokens :], images.shape[2] / images.shape[3])
+        elif isinstance(features, Tensor) and features.ndim == 4 and self.channels_at_end:
+            features = features.permute(0, 3, 1, 2)
+        if not isinstance(features, Tensor) or features.ndim != 4 or features.shape[1] != self.channels:
+            raise ValueError(f"{type(self.model).__name__} of timm gives no map of {self.channels} features")
+        return features
 
 
-def build_backbone(name: str) -> SmallConvNet:
-    """Return the backbone of that name; a name that is not there is answered with the nearest one."""
-    if name not in BACKBONES:
-        near = get_close_matches(name, BACKBONES, n=1) or list(BACKBONES)
-        raise ValueError(f"no backbone is called {name!r}; did you mean {near[0]}?")
-    return BACKBONES[name]()
+def _tokens_to_map(tokens: Tensor, aspect: float) -> Tensor:
+    """[N, T, C] as [N, C, rows, columns] of an image with that height / width; pooling asks no more of it."""
+    count = tokens.shape[1]
+    rows = max(1, round((count * aspect) ** 0.5))
+    rows = rows if count % rows == 0 else 1
+    return tokens.transpose(1, 2).unflatten(2, (rows, count // rows))
+
+
+Backbone = SmallConvNet | BNInception | TimmBackbone
+
+
+def _efficientnet_lite0() -> TimmBackbone:
+    import timm
+
+    model = timm.create_model("tf_efficientnet_lite0", num_classes=0, global_pool="")
+    return TimmBackbone(model, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+
+
+BACKBONES: dict[str, Callable[[], Backbone]] = {
+    "small_conv": SmallConvNet,
+    "efficientnet_lite0": _efficientnet_lite0,
+    "bn_inception": BNInception,
+}
+
+
+def build_backbone(name: str, *, pretrained: bool | str = False) -> Backbone:
+    """Return the backbone of that name: one of `BACKBONES`, or any model of timm that gives a map or tokens.
+
+    >>> build_backbone("small_conv").channels
+    128
+
+    Args:
+        pretrained: true for ImageNet weights (those of `efficientnet_lite0` come with the extra `weights`,
+            timm's from a hub), or the path of a local .safetensors, .pth or .pt file.
+    """
+    if name in BACKBONES:
+        backbone = BACKBONES[name]()
+        if pretrained is True:
+            _load_own(name, backbone)
+    else:
+        backbone = _build_timm(name, download=pretrained is True)
+    if isinstance(pretrained, str):
+        target = backbone.model if isinstance(backbone, TimmBackbone) else backbone
+        load_weights(target, Path(pretrained), classifier=backbone.classifier)
+    return backbone
+
+
+def _load_own(name: str, backbone: Backbone) -> None:
+    if not isinstance(backbone, TimmBackbone):
+        raise ValueError(f"no package holds weights of {name}; name a file by model.pretrained=PATH")
+    load_packaged_efficientnet_lite0(backbone.model)
+
+
+def _build_timm(name: str, *, download: bool) -> TimmBackbone:
+    import timm
+
+    if not timm.is_model(name):
+        near = get_close_matches(name, [*BACKBONES, *timm.list_models()], n=3) or list(BACKBONES)
+        raise ValueError(f"no backbone is called {name!r}; did you mean {' or '.join(near)}?")
+    try:
+        return TimmBackbone(timm.create_model(name, pretrained=download, num_classes=0, global_pool=""))
+    except (OSError, RuntimeError, AssertionError, TypeError) as error:  # hub, tag, or a model without a map
+        reason = str(error).split("\n")[0] or "it gives no map of features"
+        cures = f"; {HUB_CURES}" if download else ""
+        raise ValueError(f"timm cannot build {name}: {reason}{cures}") from None

@@ -1,28 +1,114 @@
-"""The embedding model: backbone -> max + average pooling -> layer norm without affine -> linear."""
+"""The embedding model: backbone -> pooling -> layer norm without affine -> linear."""
 
+from typing import Self
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from softwarp.models.backbones import build_backbone
+from softwarp.models.pooling import POOLINGS
+
+NORMS = ("before", "after", "none")
+HEAD_INITS = ("kaiming", "default")
 
 
 class Embedder(nn.Module):
     """Images [N, channels, H, W] of bytes or floats 0..255 in, embeddings [N, embedding_size] out.
 
-    >>> import torch
     >>> Embedder("small_conv", 16)(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 16])
+
+    Args:
+        backbone: a name that `build_backbone` knows; it also says how images are normalised.
+        pretrained: true for ImageNet weights, or the path of a local file.
+        pooling: `max+avg`, `avg`, `max` or `gem`, whose power is learned with the head.
+        norm: layer norm without affine `before` the linear layer (the paper's authors, ProxyNCA++), `after` it
+            (HIST) or `none`.
+        head_init: `kaiming` (normal, fan out, zero bias) or `default`, torch's own (the authors on SOP).
+        freeze_batch_norm: the backbone's BatchNorm layers keep their statistics, `train()` or not, and their
+            scale and shift get no gradient.
     """
 
-    def __init__(self, backbone: str, embedding_size: int) -> None:
+    def __init__(
+        self,
+        backbone: str,
+        embedding_size: int,
+        *,
+        pretrained: bool | str = False,
+        pooling: str = "max+avg",
+        norm: str = "before",
+        head_init: str = "kaiming",
+        freeze_batch_norm: bool = False,
+    ) -> None:
         super().__init__()
-        self.backbone = build_backbone(backbone)
-        self.norm = nn.LayerNorm(self.backbone.channels, elementwise_affine=False)
+        _check_choice("pooling", pooling, tuple(POOLINGS))
+        _check_choice("norm", norm, NORMS)
+        _check_choice("head_init", head_init, HEAD_INITS)
+        self.backbone = build_backbone(backbone, pretrained=pretrained)
+        self.pool = POOLINGS[pooling]()
+        self.norm = _layer_norm(self.backbone.channels) if norm == "before" else nn.Identity()
         self.head = nn.Linear(self.backbone.channels, embedding_size)
-        nn.init.kaiming_normal_(self.head.weight, mode="fan_out")
-        nn.init.zeros_(self.head.bias)
+        self.last_norm = _layer_norm(embedding_size) if norm == "after" else nn.Identity()
+        if head_init == "kaiming":
+            nn.init.kaiming_normal_(self.head.weight, mode="fan_out")
+            nn.init.zeros_(self.head.bias)
+        self.mean: Tensor
+        self.std: Tensor
+        for name in ("mean", "std"):  # on 0..255, so that normalising is one subtraction and one division
+            scale = torch.tensor(getattr(self.backbone, name)).mul(255).view(1, -1, 1, 1)
+            self.register_buffer(name, scale, persistent=False)
+        self.freeze_batch_norm = freeze_batch_norm
+        if freeze_batch_norm:
+            for layer in self._batch_norms():
+                layer.requires_grad_(False)
+            self.train(self.training)
 
     def forward(self, images: Tensor) -> Tensor:
-        features = self.backbone(images.float() / 255)
-        pooled = features.amax(dim=(2, 3)) + features.mean(dim=(2, 3))
-        embeddings: Tensor = self.head(self.norm(pooled))
+        embeddings: Tensor = self.last_norm(self.head(self.norm(self._pooled(images))))
         return embeddings
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return pooled features [N, channels] after layer norm, whatever `norm` is: what retrieval gets from
+        the backbone alone, and any training has to beat."""
+        pooled = self._pooled(images)
+        return F.layer_norm(pooled, pooled.shape[1:])
+
+    def _pooled(self, images: Tensor) -> Tensor:
+        wanted = self.backbone.in_channels
+        if images.shape[1] not in (1, wanted):
+            raise ValueError(
+                f"the backbone reads {wanted} channels, these images have {images.shape[1]}; "
+                "turn them to grey or take a backbone for RGB"
+            )
+        images = images.expand(-1, wanted, -1, -1).to(self.mean.dtype)
+        return self.pool(self.backbone((images - self.mean) / self.std))
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; frozen BatchNorm layers stay in evaluation mode."""
+        super().train(mode)
+        if self.freeze_batch_norm:
+            for layer in self._batch_norms():
+                layer.eval()
+        return self
+
+    def _batch_norms(self) -> list[nn.Module]:
+        return [layer for layer in self.backbone.modules() if isinstance(layer, _BatchNorm)]
+
+    def backbone_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the backbone, frozen ones included."""
+        return list(self.backbone.parameters())
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        """Return all other parameters: the linear layer, and the power of `gem`."""
+        return [value for name, value in self.named_parameters() if not name.startswith("backbone.")]
+
+
+def _layer_norm(size: int) -> nn.LayerNorm:
+    return nn.LayerNorm(size, elementwise_affine=False)
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")

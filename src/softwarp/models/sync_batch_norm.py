@@ -1,0 +1,64 @@
+"""Batch norm over the batches of all processes, on CPUs too, where torch's SyncBatchNorm refuses to work."""
+
+import torch
+from torch import Tensor, nn
+
+
+def sync_batch_norm(model: nn.Module) -> None:
+    """Make every BatchNorm2d in `model` compute its statistics over all processes, in place.
+
+    Parameters, buffers and names in the state dict stay; an optimiser made before keeps working. Call it after
+    the model went to its device. Without a process group the layers work like BatchNorm2d.
+    """
+    if next(model.parameters()).device.type != "cpu":
+        # torch's own converter drops the activation that timm's BatchNormAct2d carries; timm's keeps it
+        from timm.layers import convert_sync_batchnorm
+
+        convert_sync_batchnorm(model)
+        return
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(parent, name, SyncBatchNorm2d(child))
+
+
+class SyncBatchNorm2d(nn.BatchNorm2d):
+    """A BatchNorm2d, or timm's BatchNormAct2d, that takes over the tensors of the layer it replaces."""
+
+    def __init__(self, layer: nn.BatchNorm2d) -> None:
+        super().__init__(
+            layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats
+        )
+        for name, tensor in [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]:
+            setattr(self, name, tensor)
+        self.drop = getattr(layer, "drop", nn.Identity())
+        self.act = getattr(layer, "act", nn.Identity())
+        self.train(layer.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        normed = super().forward(input) if alone or not self.training else self._normalise(input)
+        activated: Tensor = self.act(self.drop(normed))
+        return activated
+
+    def _normalise(self, features: Tensor) -> Tensor:
+        from torch.distributed.nn.functional import all_reduce
+
+        exact = features.to(torch.promote_types(features.dtype, torch.float32))
+        count = exact.new_tensor([exact.numel() / self.num_features])
+        sums: Tensor = all_reduce(torch.cat([exact.sum(dim=(0, 2, 3)), count]))
+        mean, total = sums[:-1] / sums[-1], sums[-1].detach()
+        centred = exact - mean.view(1, -1, 1, 1)  # a second reduction, because E[x^2] - E[x]^2 loses digits
+        variance: Tensor = all_reduce(centred.square().sum(dim=(0, 2, 3))) / total
+        self._update(mean.detach(), variance.detach() * total / (total - 1))
+        scale = (variance + self.eps).rsqrt() * (self.weight if self.affine else 1)
+        normed = centred * scale.view(1, -1, 1, 1)
+        return (normed + self.bias.view(1, -1, 1, 1) if self.affine else normed).to(features.dtype)
+
+    def _update(self, mean: Tensor, variance: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        share = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(variance, share)

