@@ -1,0 +1,249 @@
+"""From image files to batches: decode, transforms, the torch Dataset.
+
+Batches are bytes, uint8 [N, 3, crop, crop]: the model normalises them on its device. Transforms work on
+tensors, not on PIL images: PIL hands over channels-last pixels, for which torchvision's antialiased resize
+of bytes is the faster of the two, most of all at 224 pixels.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision.transforms import v2
+
+if TYPE_CHECKING:
+    from softwarp.data.image_cache import ImageCache
+
+Transform = Callable[[Image.Image | Tensor], Tensor]
+TRAIN_TRANSFORMS = ("random_resized_crop", "resize_random_crop")
+SLIMMEST = 16  # longer side / shorter side; enlarging a 1 x 10000 image whole would take gigabytes
+ORIENTATION = 0x0112  # the EXIF tag
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
+    """Return the image as RGB, upright by its EXIF orientation, transparency laid on white.
+
+    Sixteen-bit grey keeps its high byte, as Pillow does for sixteen-bit colour. What cannot be decoded
+    whole is a ValueError that names path and cause; errors of the system, a missing file above all, pass
+    as they are.
+
+    Args:
+        path: a file of any kind Pillow reads; of several frames the first.
+        shorter_side: decode a JPEG at 1/2, 1/4 or 1/8 as long as its shorter side keeps this length: quicker,
+            but a small random crop is then enlarged from fewer pixels. None decodes it all.
+    """
+    try:
+        with Image.open(path) as image:
+            if shorter_side is not None:
+                image.draft(None, (shorter_side, shorter_side))  # a square, so that rotation does not matter
+            image.load()
+            return _upright(_to_rgb(image), image)
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise what they please: OSError, SyntaxError, struct.error, ...
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"{path}: {_cause(path, error)}") from error
+
+
+def train_transform(
+    name: str, *, resize: int, crop: int, scale: tuple[float, float] = (0.08, 1.0)
+) -> Transform:
+    """Return the random transform of that name, from an image to bytes [3, crop, crop].
+
+    Resizing is bilinear, torchvision's default, and antialiased.
+
+    Args:
+        name: `random_resized_crop` cuts a `scale` share of the area, as the authors' code does;
+            `resize_random_crop` resizes the shorter side to `resize` and cuts a square, as the paper says.
+            Both flip every second image from left to right.
+        resize: not used by `random_resized_crop`.
+        scale: not used by `resize_random_crop`.
+
+    >>> train_transform("resize_random_crop", resize=8, crop=6)(Image.new("RGB", (1, 1))).shape
+    torch.Size([3, 6, 6])
+    """
+    flip = v2.RandomHorizontalFlip()
+    if name == "random_resized_crop":
+        cut = v2.RandomResizedCrop(crop, scale=scale, antialias=True)
+        return _compose(v2.PILToTensor(), cut, flip)
+    if name == "resize_random_crop":
+        return _compose(*_resize(resize, crop), v2.RandomCrop(crop), flip)
+    near = get_close_matches(name, TRAIN_TRANSFORMS, n=1) or TRAIN_TRANSFORMS
+    raise ValueError(f"no training transform is called {name!r}; did you mean {' or '.join(near)}?")
+
+
+def test_transform(*, resize: int, crop: int) -> Transform:
+    """Return the transform that resizes the shorter side and keeps the centre: bytes [3, crop, crop].
+
+    >>> test_transform(resize=8, crop=6)(Image.new("RGB", (30, 1))).shape
+    torch.Size([3, 6, 6])
+    """
+    return _compose(*_resize(resize, crop), v2.CenterCrop(crop))
+
+
+test_transform.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for a test
+
+
+def slimmed(image: Tensor) -> Tensor:
+    """Return the image, its longer side cut at the centre to 16 times the shorter one.
+
+    >>> slimmed(torch.zeros(3, 2, 100)).shape
+    torch.Size([3, 2, 32])
+    """
+    height, width = image.shape[-2:]
+    longest = SLIMMEST * min(height, width)
+    top, left = max(height - longest, 0) // 2, max(width - longest, 0) // 2
+    return image[..., top : top + longest, left : left + longest]
+
+
+@dataclass
+class Batch:
+    """Images [N, 3, H, W] of bytes, their labels and items [N], and the paths that could not be decoded."""
+
+    images: Tensor
+    labels: Tensor
+    items: Tensor
+    broken: list[str]
+
+
+def as_batch(batch: Batch) -> Batch:
+    """Return the batch as it is: the `collate_fn` of an ImageDataset, which makes whole batches."""
+    return batch
+
+
+class ImageDataset(Dataset[Batch]):
+    """Batches from draws (item, seed): `DataLoader(dataset, batch_sampler=..., collate_fn=as_batch)`.
+
+    The random transform of a draw depends on the lower 32 bits of its seed alone, not on workers, ranks or
+    what was drawn before.
+
+    Args:
+        root: the folder that `paths` start from.
+        labels: [N], the class of each path.
+        transform: takes its chance from torch's generator, as torchvision's do.
+        shorter_side: as in `read_image`; a cache has its own.
+        strict: raise at the first broken image.
+        replace: the place of a broken image is taken by the next whole one of its class, cyclically in the
+            order of items; otherwise the batch is smaller.
+        cache: made from the same paths.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        paths: Sequence[str],
+        labels: Tensor,
+        transform: Transform,
+        *,
+        shorter_side: int | None,
+        strict: bool = False,
+        replace: bool = True,
+        cache: "ImageCache | None" = None,
+    ) -> None:
+        if len(paths) != len(labels):
+            raise ValueError(f"{len(paths)} paths but {len(labels)} labels; give one label for each path")
+        if cache is not None and len(cache) != len(paths):
+            raise ValueError(
+                f"{len(paths)} paths but {len(cache)} images in the cache; make it from these paths"
+            )
+        self.root, self.paths, self.labels, self.transform = root, paths, labels, transform
+        self.shorter_side, self.strict, self.replace, self.cache = shorter_side, strict, replace, cache
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitems__(self, draws: list[tuple[int, int]]) -> Batch:
+        """Return the batch of these draws; `items` are those that are really there."""
+        images: list[Tensor] = []
+        items: list[int] = []
+        broken: dict[str, None] = {}
+        with torch.random.fork_rng(devices=[]):
+            for drawn, seed in draws:
+                item, image = self._first_whole(drawn, broken)
+                if image is not None:
+                    # torch.manual_seed takes 100 times longer, and would seed the GPU's generator too.
+                    torch.default_generator.manual_seed(seed)
+                    images.append(self.transform(image))
+                    items.append(item)
+            # The transform alone knows how large no image at all is.
+            stacked = torch.stack(images) if images else self.transform(Image.new("RGB", (1, 1)))[None][:0]
+        there = torch.tensor(items, dtype=torch.long)
+        return Batch(stacked, self.labels[there], there, list(broken))
+
+    def _first_whole(self, item: int, broken: dict[str, None]) -> tuple[int, Image.Image | Tensor | None]:
+        """Return the item, or that which takes its place, and its image; add what is broken to `broken`."""
+        try:
+            return item, self._read(item)
+        except ValueError:
+            if self.strict:
+                raise
+            broken[self.paths[item]] = None
+        if not self.replace:
+            return item, None
+        members = (self.labels == self.labels[item]).nonzero().flatten().tolist()
+        position = members.index(item)
+        for other in members[position + 1 :] + members[:position]:
+            try:
+                return other, self._read(other)
+            except ValueError:
+                broken[self.paths[other]] = None
+        first = self.root / self.paths[members[0]]
+        raise ValueError(f"no image of the class of {first} can be decoded; mend them or leave the class out")
+
+    def _read(self, item: int) -> Image.Image | Tensor:
+        if self.cache is not None:
+            return self.cache[item]
+        return read_image(self.root / self.paths[item], shorter_side=self.shorter_side)
+
+
+def _compose(*steps: Callable[..., Tensor]) -> Transform:
+    composed: Transform = v2.Compose(list(steps))
+    return composed
+
+
+def _resize(resize: int, crop: int) -> list[Callable[..., Tensor]]:
+    if crop > resize:
+        raise ValueError(f"crop is {crop} but images are resized to {resize}; crop must not be the larger")
+    return [v2.PILToTensor(), slimmed, v2.Resize(resize, antialias=True)]
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # sixteen-bit grey; Pillow's own conversion clips at 255
+        grey = np.asarray(image).clip(0, 65535) >> 8
+        return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
+    try:
+        turn = UPRIGHT.get(source.getexif().get(ORIENTATION, 1))
+    except Exception:  # damaged EXIF, read by as many ways as it is written; the pixels are whole
+        return image
+    return image if turn is None else image.transpose(turn)
+
+
+def _cause(path: Path, error: Exception) -> str:
+    """Return why decoding failed, without the path: a cache keeps it, and files move."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image of a known kind" if path.stat().st_size else "the file is empty"
+    return str(error) or type(error).__name__

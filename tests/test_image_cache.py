@@ -1,0 +1,217 @@
+import errno
+import os
+import pickle
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_images import jpeg, noise, truncated
+from torch.utils.data import DataLoader
+
+from softwarp.data import image_cache, images
+from softwarp.data.image_cache import ImageCache
+from softwarp.data.images import ImageDataset, as_batch, read_image
+
+SIDE = 24
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A wide, a tall, a small, a broken and a single-pixel image."""
+    root = tmp_path / "images"
+    jpeg(root / "wide.jpg", noise(90, 50))
+    jpeg(root / "tall.jpg", noise(31, 200))
+    jpeg(root / "small.jpg", noise(20, 22))
+    truncated(root / "broken.jpg")
+    Image.new("RGB", (1, 1), (9, 8, 7)).save(root / "pixel.png")
+    return root, ["wide.jpg", "tall.jpg", "small.jpg", "broken.jpg", "pixel.png"]
+
+
+def opened(source, tmp_path, **settings):
+    settings = {"shorter_side": SIDE, "folder": tmp_path / "cache", "workers": 2} | settings
+    return ImageCache.open(*source, **settings)
+
+
+def names(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache").iterdir())
+
+
+def test_the_cache_equals_direct_decoding(folder, tmp_path):
+    root, paths = folder
+    cache = opened(folder, tmp_path)
+    assert len(cache) == 5
+    assert [tuple(cache[i].shape) for i in (0, 1, 2, 4)] == [
+        (3, 24, 43),
+        (3, 154, 24),
+        (3, 22, 20),
+        (3, 1, 1),
+    ]
+    assert cache[4].flatten().tolist() == [9, 8, 7]
+    transform = images.test_transform(resize=SIDE, crop=SIDE)
+    for item in (0, 1, 2, 4):
+        assert cache[item].dtype == torch.uint8
+        assert torch.equal(
+            transform(cache[item]), transform(read_image(root / paths[item], shorter_side=SIDE))
+        )
+
+
+def test_broken_images_raise_the_same_error(folder, tmp_path):
+    root, paths = folder
+    with pytest.raises(ValueError, match="truncated") as direct:
+        read_image(root / paths[3], shorter_side=SIDE)
+    cache = opened(folder, tmp_path)
+    with pytest.raises(ValueError, match="truncated") as cached:
+        cache[3]
+    assert str(cached.value) == str(direct.value)
+    with pytest.raises(IndexError):
+        cache[5]
+
+
+def test_nothing_but_broken_images_is_a_cache_too(folder, tmp_path):
+    root, _ = folder
+    for _ in range(2):
+        cache = opened((root, ["broken.jpg"]), tmp_path)
+        with pytest.raises(ValueError, match="truncated"):
+            cache[0]
+
+
+def test_a_cache_is_made_once_and_anew_for_new_content(folder, tmp_path):
+    root, paths = folder
+    steps = []
+    opened(folder, tmp_path, advance=lambda: steps.append(1))
+    assert (len(steps), len(names(tmp_path))) == (5, 2)
+    opened(folder, tmp_path, advance=lambda: steps.append(1))
+    assert (len(steps), len(names(tmp_path))) == (5, 2)
+    jpeg(root / paths[2], noise(20, 22, seed=1))
+    renewed = opened(folder, tmp_path, advance=lambda: steps.append(1))
+    assert (len(steps), len(names(tmp_path))) == (10, 4)
+    expected = np.asarray(read_image(root / paths[2]))
+    assert np.array_equal(renewed[2].permute(1, 2, 0).numpy(), expected)
+    opened(folder, tmp_path, shorter_side=SIDE - 1)
+    assert len(names(tmp_path)) == 6
+    opened((root, paths[::-1]), tmp_path)
+    assert len(names(tmp_path)) == 8
+
+
+def test_the_usual_place_is_the_cache_folder(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "home"))
+    cache = opened(folder, tmp_path, folder=None)
+    assert cache.pixels.parent == tmp_path / "home" / "images"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(folder, tmp_path):
+    steps = []
+
+    def die_at_the_third():
+        steps.append(1)
+        if len(steps) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            opened(folder, tmp_path, advance=die_at_the_third)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert names(tmp_path)
+    assert all(name.startswith(".") for name in names(tmp_path))
+    cache = opened(folder, tmp_path, advance=lambda: steps.append(1))
+    assert len(steps) == 5
+    assert cache[4].flatten().tolist() == [9, 8, 7]
+
+
+@pytest.mark.parametrize("damage", ["no index", "half an index", "half the pixels", "no pixels"])
+def test_a_damaged_cache_is_made_again(folder, tmp_path, damage):
+    cache = opened(folder, tmp_path)
+    path = cache.pixels if "pixels" in damage else cache.pixels.with_suffix(".npz")
+    if "half" in damage:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        path.unlink()
+    again = opened(folder, tmp_path)
+    assert torch.equal(again[1], opened(folder, tmp_path / "elsewhere")[1])
+
+
+def test_two_that_make_the_same_cache_do_no_harm(folder, tmp_path):
+    """Each waits after its first image until the other has begun."""
+    gate, results = threading.Barrier(2, timeout=20), []
+
+    def make():
+        waits = iter([gate.wait])
+        cache = opened(folder, tmp_path, advance=lambda: next(waits, int)())
+        results.append([cache[i].clone() for i in (0, 1, 2, 4)])
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert len(names(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("full", ["pixels", "index"])
+def test_a_full_disk_is_said_and_nothing_is_left(folder, tmp_path, monkeypatch, full):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(*((image_cache, "_write_pixels") if full == "pixels" else (np, "savez")), fail)
+    with pytest.raises(OSError, match="no space for the image cache; free some space") as raised:
+        opened(folder, tmp_path)
+    assert raised.value.errno == errno.ENOSPC
+    assert names(tmp_path) == []
+
+
+def test_a_missing_file_is_no_cache(folder, tmp_path):
+    root, paths = folder
+    with pytest.raises(FileNotFoundError):
+        opened((root, [*paths, "missing.jpg"]), tmp_path)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_threads_do_not_run_far_ahead(tmp_path):
+    begun = []
+    results = image_cache._in_order(lambda path: begun.append(path) or path, range(100), workers=2)
+    assert next(results) == 0
+    assert len(begun) <= 8
+    assert list(results) == list(range(1, 100))
+
+
+def test_a_pickled_cache_opens_its_own_map(folder, tmp_path):
+    cache = opened(folder, tmp_path)
+    first = cache[0].clone()
+    copy = pickle.loads(pickle.dumps(cache))
+    assert copy._map is None
+    assert torch.equal(copy[0], first)
+    copy[0].zero_()  # even if somebody does
+    assert torch.equal(cache[0], first)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_dataset_reads_from_the_cache_in_workers(folder, tmp_path):
+    root, paths = folder
+    cache = opened(folder, tmp_path)
+    assert cache[0] is not None  # mapped before the workers start
+    transform = images.train_transform("resize_random_crop", resize=SIDE, crop=16)
+    settings = {"shorter_side": SIDE, "replace": False}
+    cached = ImageDataset(root, paths, torch.zeros(5), transform, cache=cache, **settings)
+    direct = ImageDataset(root, paths, torch.zeros(5), transform, **settings)
+    draws = [[(0, 1), (3, 2), (1, 3)], [(2, 4), (4, 5)]]
+    loader = DataLoader(cached, batch_sampler=draws, collate_fn=as_batch, num_workers=2)
+    batches = list(loader)
+    assert len(batches) == 2
+    for batch, draw in zip(batches, draws, strict=True):
+        expected = direct.__getitems__(draw)
+        assert torch.equal(batch.images, expected.images)
+        assert batch.items.tolist() == expected.items.tolist()
+        assert batch.broken == expected.broken
+    with pytest.raises(ValueError, match="2 paths but 5 images in the cache"):
+        ImageDataset(root, paths[:2], torch.zeros(2), transform, cache=cache, **settings)
