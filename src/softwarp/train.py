@@ -84,6 +84,8 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
     accelerator, pieces = job.accelerator, job.recipe.batches.accumulate
     job.network.train()
     job.loss.train()
+    if phase.freeze_backbone:
+        job.model.backbone.eval()
     job.optimizer.zero_grad()
     images = batch.images.to(accelerator.device, non_blocking=True)
     labels = batch.labels.to(accelerator.device, non_blocking=True)

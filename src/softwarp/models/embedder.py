@@ -65,8 +65,10 @@ class Embedder(nn.Module):
                 layer.requires_grad_(False)
             self.train(self.training)
 
-    def forward(self, images: Tensor) -> Tensor:
-        embeddings: Tensor = self.last_norm(self.head(self.norm(self._pooled(images))))
+    def forward(self, images: Tensor, *, freeze_backbone: bool = False) -> Tensor:
+        """Return the embeddings; with `freeze_backbone` no gradient goes beyond the head."""
+        pooled = self._pooled(images, freeze_backbone)
+        embeddings: Tensor = self.last_norm(self.head(self.norm(pooled)))
         return embeddings
 
     def features(self, images: Tensor) -> Tensor:
@@ -75,7 +77,7 @@ class Embedder(nn.Module):
         pooled = self._pooled(images)
         return F.layer_norm(pooled, pooled.shape[1:])
 
-    def _pooled(self, images: Tensor) -> Tensor:
+    def _pooled(self, images: Tensor, freeze_backbone: bool = False) -> Tensor:
         wanted = self.backbone.in_channels
         if images.shape[1] not in (1, wanted):
             raise ValueError(
@@ -83,7 +85,9 @@ class Embedder(nn.Module):
                 "turn them to grey or take a backbone for RGB"
             )
         images = images.expand(-1, wanted, -1, -1).to(self.mean.dtype)
-        return self.pool(self.backbone((images - self.mean) / self.std))
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not freeze_backbone):
+            features = self.backbone((images - self.mean) / self.std)
+        return self.pool(features)
 
     def train(self, mode: bool = True) -> Self:
         """Set training or evaluation mode; frozen BatchNorm layers stay in evaluation mode."""
