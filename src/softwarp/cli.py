@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softwarp.commands import train as training
+from softwarp.commands import data, training
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,6 +47,7 @@ def options(
 app.command()(training.train)
 app.command()(training.recipes)
 app.command()(training.show)
+app.add_typer(data.app, name="data")
 
 
 @app.command()
