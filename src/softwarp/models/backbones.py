@@ -44,7 +44,7 @@ def _block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
 
 
 class TimmBackbone(nn.Module):
-    """A timm model without pooling and classifier; tokens and maps of any layout come out [N, channels, H, W]."""
+    """A timm model without pooling and classifier; what it gives is turned into a map [N, channels, H, W]."""
 
     def __init__(
         self,
@@ -67,14 +67,16 @@ class TimmBackbone(nn.Module):
         self.channels_at_end = getattr(model, "output_fmt", None) == "NHWC"
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Any = self.model(images.to(memory_format=torch.channels_last))
-        if isinstance(features, Tensor) and features.ndim == 3:
-            features = _tokens_to_map(features[:, self.prefix_tokens :], images.shape[2] / images.shape[3])
-        elif isinstance(features, Tensor) and features.ndim == 4 and self.channels_at_end:
-            features = features.permute(0, 3, 1, 2)
-        if not isinstance(features, Tensor) or features.ndim != 4 or features.shape[1] != self.channels:
+        output: Any = self.model(images.to(memory_format=torch.channels_last))
+        features = self._as_map(output, images) if isinstance(output, Tensor) else None
+        if features is None or features.ndim != 4 or features.shape[1] != self.channels:
             raise ValueError(f"{type(self.model).__name__} of timm gives no map of {self.channels} features")
         return features
+
+    def _as_map(self, output: Tensor, images: Tensor) -> Tensor:
+        if output.ndim == 3:
+            return _tokens_to_map(output[:, self.prefix_tokens :], images.shape[2] / images.shape[3])
+        return output.permute(0, 3, 1, 2) if output.ndim == 4 and self.channels_at_end else output
 
 
 def _tokens_to_map(tokens: Tensor, aspect: float) -> Tensor:
@@ -82,7 +84,7 @@ def _tokens_to_map(tokens: Tensor, aspect: float) -> Tensor:
     count = tokens.shape[1]
     rows = max(1, round((count * aspect) ** 0.5))
     rows = rows if count % rows == 0 else 1
-    return tokens.transpose(1, 2).unflatten(2, (rows, count // rows))
+    return tokens.transpose(1, 2).reshape(len(tokens), -1, rows, count // rows)
 
 
 Backbone = SmallConvNet | BNInception | TimmBackbone
@@ -134,7 +136,8 @@ def _build_timm(name: str, *, download: bool) -> TimmBackbone:
     import timm
 
     if not timm.is_model(name):
-        near = get_close_matches(name, [*BACKBONES, *timm.list_models()], n=3) or list(BACKBONES)
+        near = get_close_matches(name, BACKBONES, n=1) + get_close_matches(name, timm.list_models(), n=2)
+        near = list(dict.fromkeys(near)) or list(BACKBONES)
         raise ValueError(f"no backbone is called {name!r}; did you mean {' or '.join(near)}?")
     try:
         return TimmBackbone(timm.create_model(name, pretrained=download, num_classes=0, global_pool=""))

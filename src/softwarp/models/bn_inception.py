@@ -3,7 +3,7 @@
 S. Ioffe and C. Szegedy, Batch Normalization (2015), figure 5. Parameters carry the names of the usual
 ImageNet checkpoint, `bn_inception-52deb4733.pth` of pretrained-models, which `model.pretrained=PATH` loads as
 it is. That checkpoint came from Caffe: it reads blue, green, red with means 104, 117, 128 on 0..255. Here
-images stay red, green, blue like everywhere else: `mean` is in that order, `forward` turns the channels round.
+images stay red, green, blue as everywhere else: `mean` is in that order, `forward` turns the channels round.
 """
 
 from typing import NamedTuple

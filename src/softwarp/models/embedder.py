@@ -24,8 +24,8 @@ class Embedder(nn.Module):
         backbone: a name that `build_backbone` knows; it also says how images are normalised.
         pretrained: true for ImageNet weights, or the path of a local file.
         pooling: `max+avg`, `avg`, `max` or `gem`, whose power is learned with the head.
-        norm: layer norm without affine `before` the linear layer (the paper's authors, ProxyNCA++), `after` it
-            (HIST) or `none`.
+        norm: layer norm without affine `before` the linear layer (the paper's authors, ProxyNCA++), `after`
+            it (HIST) or `none`.
         head_init: `kaiming` (normal, fan out, zero bias) or `default`, torch's own (the authors on SOP).
         freeze_batch_norm: the backbone's BatchNorm layers keep their statistics, `train()` or not, and their
             scale and shift get no gradient.

