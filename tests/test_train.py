@@ -276,7 +276,7 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(dump_recipe(tiny()))
     one = train(tiny(), tmp_path / "one")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, "-m", "softwarp", "train", str(recipe), "--output", str(tmp_path / "two")]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
     two = Run(tmp_path / "two")

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from softwarp.evaluate import load_model
     from softwarp.losses import (
         LOSSES,
         EuclideanSoftmaxLoss,
@@ -32,6 +33,7 @@ _HOMES = {
     "clustering_metrics": "softwarp.metrics",
     "retrieval_metrics": "softwarp.metrics",
     "Embedder": "softwarp.models.embedder",
+    "load_model": "softwarp.evaluate",
     "train": "softwarp.train",
 }
 
@@ -44,6 +46,7 @@ __all__ = [
     "average_distance_to_proxy",
     "build_loss",
     "clustering_metrics",
+    "load_model",
     "retrieval_metrics",
     "softmax_loss",
     "train",

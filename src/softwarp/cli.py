@@ -67,9 +67,8 @@ def demo(
     """
     from rich.console import Console
 
-    from softwarp.studies.demo import run_demo
-
     from softwarp.commands.progress import progress_bars
+    from softwarp.studies.demo import run_demo
 
     with progress_bars() as progress:
         result = run_demo(output, seed=seed, quick=quick, progress=progress)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from softwarp.data.images import as_batch
+from softwarp.data.images import Batch, as_batch
 from softwarp.data.sources import Images
 from softwarp.metrics import (
     bootstrap_over_classes,
@@ -17,6 +18,8 @@ from softwarp.metrics import (
     geometry_metrics,
     retrieval_per_query,
 )
+from softwarp.models.embedder import Embedder
+from softwarp.runs import Run
 
 FAMILIES = ("retrieval", "clustering", "geometry")
 
@@ -34,6 +37,15 @@ def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
     embeddings = torch.cat([model(batch.to(device)).float().cpu() for batch in images.split(batch_size)])
     model.train(was_training)
     return embeddings
+
+
+def load_model(folder: Path) -> Embedder:
+    """Return the trained model of a run folder, ready to embed images [N, 3, H, W] of bytes."""
+    run = Run(folder)
+    settings = run.recipe().model.model_dump()
+    model = Embedder(**settings | {"pretrained": False})
+    model.load_state_dict(run.load_model())
+    return model.eval()
 
 
 @torch.no_grad()
@@ -54,10 +66,10 @@ def embed_images(
     chosen = torch.arange(len(images)) if items is None else items
     processes, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
     batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)][rank::processes]
-    loader = DataLoader(
+    loader: DataLoader[Batch] = DataLoader(
         images,  # type: ignore[arg-type]
         batch_sampler=batches,
-        collate_fn=as_batch,
+        collate_fn=as_batch,  # type: ignore[arg-type]
         num_workers=workers,
         generator=torch.Generator(),  # else it would draw from the one that training uses
     )

@@ -63,10 +63,10 @@ class Job:
             processes=self.accelerator.num_processes,
         )
         workers = self.workers()
-        loader = DataLoader(
+        loader: DataLoader[Batch] = DataLoader(
             self.source.train,  # type: ignore[arg-type]
             batch_sampler=draws,
-            collate_fn=as_batch,
+            collate_fn=as_batch,  # type: ignore[arg-type]
             num_workers=workers,
             pin_memory=self.accelerator.device.type == "cuda",
             prefetch_factor=4 if workers else None,
@@ -159,7 +159,7 @@ def load_source(recipe: Recipe, progress: "Progress | None" = None) -> Source:
 
 
 def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer by name, with a group each for backbone, head and loss; rates are set each step."""
+    """Return the optimizer by name, with a group each for backbone, head and loss; rates come later."""
     owned = (model.backbone_parameters(), model.head_parameters(), loss.parameters())
     groups: list[dict[str, Any]] = [{"params": list(parameters)} for parameters in owned]
     decay = settings.weight_decay

@@ -7,14 +7,14 @@ from typing import Any
 
 from PIL import Image, UnidentifiedImageError
 
-from softwarp.data.splits import divide
+from softwarp.data.splits import Protocol, divide
 from softwarp.data.tables import Table, read_table
 
 STEPS = 150  # of training at least, so that a small folder gets many epochs
 SAMPLED = 64  # images whose size is looked at
 
 
-def settings_for(root: Path, *, protocol: str, cuda: bool) -> dict[str, Any]:
+def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any]:
     """Return the settings of a recipe for a folder of class folders, or a CSV file.
 
     A pretrained EfficientNet-Lite0 with frozen batch norm is warmed up (head and proxies alone) and then

@@ -1,6 +1,7 @@
 """What a run is: validated data, model, loss, batches, optimizer, phases and evaluation."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -131,8 +132,8 @@ class Recipe(Part):
         guided = self.evaluation.patience or any(phase.schedule == "plateau" for phase in self.phases)
         if guided and self.evaluation.split == "test":
             raise ValueError(
-                "patience and schedule plateau follow a metric, and test classes must not guide training; run "
-                "with evaluation.split validation, then set epochs and schedule step by what it found"
+                "patience and schedule plateau follow a metric, and test classes must not guide training; "
+                "run with evaluation.split validation, then set epochs and schedule step by what it found"
             )
         if guided and not self.evaluation.every:
             raise ValueError("patience and schedule plateau need evaluation.every of at least 1")
@@ -198,7 +199,7 @@ def override(settings: dict[str, Any], assignments: Sequence[str]) -> dict[str, 
     >>> override({"phases": [{"epochs": 1}]}, ["phases.0.epochs=5", "loss.name=arcface"])
     {'phases': [{'epochs': 5}], 'loss': {'name': 'arcface'}}
     """
-    new = yaml.safe_load(yaml.safe_dump(settings))
+    new = deepcopy(settings)
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not (key and equals):
@@ -215,7 +216,7 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     """
     from softwarp.losses import card_of
 
-    card, new = card_of(name), yaml.safe_load(yaml.safe_dump(settings))
+    card, new = card_of(name), deepcopy(settings)
     if new.get("loss", {}).get("name") == name:
         return new
     new["loss"] = {"name": name}

@@ -38,7 +38,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
 
     The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
     the same batches and start from the same network. With `resume`, a run of the same recipe in `folder` goes
-    on from its checkpoint and ends, on the same machine, in the very same weights; a finished one is returned.
+    on from its checkpoint and ends, on the same machine, in the very same weights; a finished run stays.
     """
     started = time.perf_counter()
     accelerator = start_accelerator(recipe, folder)
@@ -208,6 +208,7 @@ def evaluate(
     if source.gallery is not None and source.gallery_labels is not None:
         gallery, items = embed_images(model, source.gallery, device=device, workers=workers)
         gallery_labels = source.gallery_labels[items]
+    job.state.notes["evaluation_left_out"] = len(source.query_labels) - len(labels)  # not readable
     if keep and job.accelerator.is_main_process:
         job.run.save_embeddings(queries, labels, gallery, gallery_labels)
     metrics: dict[str, float] = measure(
@@ -284,10 +285,11 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
     }
     if job.accelerator.is_main_process:
         job.run.log(row)
+    settings = job.recipe.loss.settings | job.recipe.phases[number].warp
     return BlowUpError(
         f"training blew up in phase {number}, epoch {epoch + 1}, step {step}: {what}; {culprits}. Loss "
-        f"{job.recipe.loss.name} with {job.recipe.loss.settings | job.recipe.phases[number].warp}, learning rates "
-        f"of backbone, head and proxies {rates}. The last good checkpoint is in {job.run.folder}. Lower the "
+        f"{job.recipe.loss.name} with {settings}, learning rates of backbone, head and proxies {rates}. The "
+        f"last good checkpoint is in {job.run.folder}. Lower the "
         "learning rates, or raise k1 if the loss has one"
     )
 

@@ -38,8 +38,8 @@ def train(
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="validation: train on half the training classes, evaluate on the others, as often as you like; "
-            "test: train on all of them, evaluate on the test classes, once."
+            help="validation: train on half the training classes, evaluate on the others, as often as you "
+            "like; test: train on all of them, evaluate on the test classes, once."
         ),
     ] = None,
 ) -> None:
@@ -113,7 +113,11 @@ def _choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple
         from softwarp.own_data import settings_for
 
         name, source = data.resolve().stem, f"recipe for {data}"
-        settings = settings_for(data, protocol=protocol or "test", cuda=torch.cuda.is_available())
+        settings = settings_for(
+            data,
+            protocol="validation" if protocol == "validation" else "test",
+            cuda=torch.cuda.is_available(),
+        )
     else:
         path = find_recipe(names[0] if names else "glyphs_warped_softmax")
         name, source, settings = path.stem, path.name, read_settings(path)
@@ -156,6 +160,10 @@ def _report(results: list[dict[str, Any]], folder: Path) -> None:
     Console().print(_table(results, mean, deviation))
     for path in sorted({path for result in results for path in result["broken_images"]}):
         typer.secho(f"skipped, because it cannot be read: {path}", fg="yellow", err=True)
+    if left_out := results[0].get("evaluation_left_out"):
+        typer.secho(
+            f"{left_out} images of the evaluated classes cannot be read: left out", fg="yellow", err=True
+        )
     typer.echo(f"run: {folder}")
 
 

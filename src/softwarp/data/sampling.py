@@ -68,7 +68,8 @@ class Draws(Sampler[list[tuple[int, int]]]):
     Epoch follows epoch, `epochs` in all. A draw's seed depends on the run's seed and its place alone, not on
     processes, workers or interruptions. A batch is cut by whole classes as far as they divide.
 
-    >>> batches = BalancedBatches(torch.tensor([0, 0, 1, 1]), classes_per_batch=2, samples_per_class=2, seed=0)
+    >>> labels = torch.tensor([0, 0, 1, 1])
+    >>> batches = BalancedBatches(labels, classes_per_batch=2, samples_per_class=2, seed=0)
     >>> whole = list(Draws(batches, epochs=3))
     >>> [len(share) for share in whole], list(Draws(batches, epochs=3, start=1)) == whole[1:]
     ([4, 4, 4], True)

@@ -1,10 +1,10 @@
 """From the words of a recipe to what training and evaluation read: data sets that give whole batches."""
 
 import hashlib
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,11 +12,11 @@ from torch import Tensor
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.image_cache import ImageCache
 from softwarp.data.images import Batch, ImageDataset, test_transform, train_transform
-from softwarp.data.splits import Division, divide, items_of, split_classes
+from softwarp.data.splits import Division, Protocol, divide, items_of, split_classes
 from softwarp.data.tables import Table, read_table
 
 
-class Images(Protocol):
+class Images(typing.Protocol):
     """A data set that gives a batch for a list of draws (item, seed)."""
 
     def __len__(self) -> int: ...
@@ -81,7 +81,7 @@ def image_source(
     name: str,
     root: Path,
     *,
-    protocol: str,
+    protocol: Protocol,
     transform: str,
     resize: int,
     crop: int,

@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+Protocol = Literal["validation", "test"]
+
 
 @dataclass(frozen=True)
 class Split:
@@ -63,7 +65,7 @@ def divide(
     labels: Tensor,
     splits: Sequence[str] | None,
     *,
-    protocol: Literal["validation", "test"],
+    protocol: Protocol,
     seed: int = 0,
     names: Sequence[str] | None = None,
 ) -> Division:

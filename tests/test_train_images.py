@@ -1,0 +1,179 @@
+"""Training on image files, as a user with a folder meets it."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from softwarp import load_model
+from softwarp.cli import app
+from softwarp.own_data import settings_for
+from softwarp.recipe import parse_recipe
+from softwarp.runs import Run
+from softwarp.train import train
+
+PHASE = {"epochs": 1, "learning_rate": 0.002, "proxy_learning_rate": 0.02}
+
+
+def draw(folder, classes=8, images=5, side=24, suffix="png"):
+    """A folder of classes: noise around one colour each, so that there is something to learn."""
+    generator = np.random.default_rng(0)
+    for label in range(classes):
+        colour = generator.integers(0, 255, 3)
+        (folder / f"class {label}").mkdir(parents=True)
+        for number in range(images):
+            pixels = np.clip(colour + generator.normal(0, 30, (side, side + number, 3)), 0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"class {label}" / f"{number}.{suffix}")
+    return folder
+
+
+def small(root, **changes):
+    settings = {
+        "data": {"name": "folder", "root": str(root), "resize": 18, "crop": 16, "workers": 0},
+        "model": {"backbone": "test_efficientnet.r160_in1k", "embedding_size": 8},
+        "loss": {"name": "warped_softmax", "settings": {"alpha": 4.0, "k1": 0.8, "k2": 1.2}},
+        "batches": {"classes": 3, "samples": 2},
+        "phases": [PHASE],
+        "evaluation": {"split": "test", "ks": [1, 2]},
+    }
+    for key, value in changes.items():
+        settings[key] = settings.get(key, {}) | value if isinstance(value, dict) else value
+    return parse_recipe(settings)
+
+
+def test_a_folder_is_trained_and_evaluated_on_other_classes(tmp_path):
+    run = train(small(draw(tmp_path / "images")), tmp_path / "run")
+    result = run.result()
+    assert result["classes"] == {"train": 6, "evaluated": 2}
+    assert result["images"] == {"train": 30, "evaluated": 10}
+    assert result["broken_images"] == []
+    assert run.load_embeddings()[0].shape == (10, 8)
+    assert load_model(run.folder)(torch.zeros(1, 3, 16, 16)).shape == (1, 8)
+
+
+def test_workers_and_the_cache_of_pixels_change_nothing_but_speed(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "cache"))
+    root = draw(tmp_path / "images")
+    alone = train(small(root), tmp_path / "alone").load_embeddings()[0]
+    helped = train(small(root, data={"workers": 2}), tmp_path / "helped").load_embeddings()[0]
+    assert torch.equal(alone, helped)
+    cached = train(small(root, data={"cache": True, "resize": 24}), tmp_path / "cached").load_embeddings()[0]
+    plain = train(small(root, data={"resize": 24}), tmp_path / "plain").load_embeddings()[0]
+    assert torch.equal(cached, plain)  # at that size nothing is resized
+
+
+def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
+    root = draw(tmp_path / "images")
+    for label in range(8):
+        (root / f"class {label}" / "0.png").write_bytes(b"not an image")
+    run = train(small(root, phases=[{**PHASE, "epochs": 3}]), tmp_path / "run")
+    assert set(run.result()["broken_images"]) <= {f"class {label}/0.png" for label in range(8)}
+    assert run.result()["broken_images"]
+    assert len(run.load_embeddings()[0]) == 8  # two classes of five, one broken each
+    assert run.result()["evaluation_left_out"] == 2
+    with pytest.raises(ValueError, match=r"0\.png"):
+        train(small(root, data={"strict": True}), tmp_path / "strict")
+
+
+def test_a_class_with_one_image_trains_along(tmp_path):
+    root = draw(tmp_path / "images")
+    Image.new("RGB", (20, 20)).save(root / "class 0" / "5.png")
+    (root / "alone").mkdir()
+    Image.new("CMYK", (20, 20)).save(root / "alone" / "one.jpg")
+    result = train(small(root), tmp_path / "run").result()
+    assert sum(result["images"].values()) == 8 * 5 + 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_folder_is_named(tmp_path):
+    root = draw(tmp_path / "images")
+    (root / "class 3").chmod(0)
+    with pytest.raises(OSError, match="class 3"):
+        train(small(root), tmp_path / "run")
+
+
+def test_settings_follow_the_data(tmp_path):
+    few = settings_for(draw(tmp_path / "few", classes=6, images=3, side=40), protocol="test", cuda=False)
+    assert few["data"]["crop"] == 32
+    assert few["batches"] == {"classes": 4, "samples": 3}
+    assert few["phases"][1]["epochs"] == 60
+    parse_recipe(few)
+    for label in range(24):
+        (tmp_path / "large" / str(label)).mkdir(parents=True)
+        for number in range(40):
+            Image.new("L", (300, 230)).save(tmp_path / "large" / str(label) / f"{number}.png")
+    large = settings_for(tmp_path / "large", protocol="test", cuda=True)
+    assert large["data"]["crop"] == 224
+    assert large["phases"][1]["epochs"] == 14  # 150 steps of 64 over 18 x 40 images
+
+
+def test_one_command_from_a_folder_to_a_model(tmp_path):
+    root = draw(tmp_path / "my images", classes=8, images=6, side=36)
+    changes = ["phases.0.epochs=1", "phases.1.epochs=2", "data.workers=0"]
+    words = ["train", "--data", str(root), "--output", str(tmp_path / "run"), *changes]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    assert "backbone: efficientnet_lite0" in answer.output  # what was chosen is shown
+    assert "untrained" in answer.output
+    assert "recall@1" in answer.output
+    assert Run(tmp_path / "run").finished()
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code == 0
+    assert "recall@1" in again.output
+
+
+def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
+    words = [
+        "train",
+        "glyphs_proxy_nca_pp",
+        "--seeds",
+        "2",
+        "--output",
+        str(tmp_path),
+        "--protocol",
+        "validation",
+    ]
+    changes = ["data.max_classes=20", "phases.0.epochs=1", "phases.1.epochs=1", "batches.classes=10"]
+    answer = CliRunner().invoke(app, [*words, *changes])
+    assert answer.exit_code == 0, answer.output
+    summary = json.loads((tmp_path / "result.json").read_text())
+    values = [Run(tmp_path / f"seed-{seed}").result()["metrics"]["recall@1"] for seed in (0, 1)]
+    assert summary["mean"]["recall@1"] == pytest.approx(sum(values) / 2)
+    assert summary["deviation"]["recall@1"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert "±" in answer.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cub_lit"], "did you mean cub_lite"),
+        (["cub_lite"], "add data.root=FOLDER"),
+        (["cub_lite", "data.root=/nowhere"], "/nowhere does not exist"),
+        (["cub_lite", "phases.7.epochs=3"], "phases has 2 entries, no '7'"),
+        (["cub_lite", "phases.0.epoch=3"], "did you mean epochs"),
+        (["cub_lite", "--protocol", "tset"], "--protocol is validation or test"),
+        (["cub_lite", "sop"], "one recipe or --data"),
+        (["loss.name=proxy_nca"], "did you mean"),
+        (["--resume", "--output", "nothing_here"], "no run to go on with"),
+        (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
+    ],
+)
+def test_mistakes_are_named_with_their_cure(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(app, ["train", *words])
+    assert answer.exit_code != 0
+    assert message in str(answer.exception)
+    assert not list(tmp_path.glob("runs/*/checkpoint.pt"))
+
+
+def test_recipes_are_listed_and_shown():
+    listed = CliRunner().invoke(app, ["recipes"])
+    assert listed.exit_code == 0
+    assert "cub_large" in listed.output
+    shown = CliRunner().invoke(app, ["show", "cub", "phases.0.epochs=5"])
+    assert "epochs: 5" in shown.output
+    assert "alpha: 24.68" in shown.output
