@@ -46,6 +46,10 @@ def load_tables(
     usual, folder = "euclidean", source
     if source.is_dir():
         source, usual = _run_files(source)
+        arrays = _read_arrays(source)
+        if "gallery" in arrays and not (labels or gallery or queries or key):
+            sides = [torch.from_numpy(arrays[name]) for name in ("gallery", "gallery_labels")]
+            return (load_embeddings(source, "embeddings"), torch.from_numpy(arrays["labels"]), *sides), usual
         labels = labels or source
     points, names = load_embeddings(source, key), load_labels(labels or _holder(source, "--labels"))
     _check_length(names, points, labels or source)
@@ -69,14 +73,12 @@ def load_tables(
 
 def _run_files(folder: Path) -> tuple[Path, str]:
     """The embeddings of a run folder and the distance of its loss."""
-    from softwarp.losses import LOSSES
     from softwarp.runs import Run
 
     path = folder / "embeddings.safetensors"
-    if not path.is_file():
-        raise ValueError(f"{folder} is not a finished run: it has no {path.name}")
-    loss: Any = LOSSES[Run(folder).recipe().loss.name]
-    return path, str(loss.distance)
+    if not path.is_file() or not Run(folder).finished():
+        raise ValueError(f"{folder} is not a finished run: it has no {path.name} or no result.json")
+    return path, str(Run(folder).result()["distance"])
 
 
 def _holder(path: Path, option: str) -> Path:

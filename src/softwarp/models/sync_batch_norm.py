@@ -1,5 +1,7 @@
 """Batch norm over the batches of all processes, on CPUs too, where torch's SyncBatchNorm refuses to work."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -42,15 +44,13 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
         return activated
 
     def _normalise(self, features: Tensor) -> Tensor:
-        from torch.distributed.nn.functional import all_reduce
-
         exact = features.to(torch.promote_types(features.dtype, torch.float32))
         count = exact.new_tensor([exact.numel() / self.num_features])
-        sums: Tensor = all_reduce(torch.cat([exact.sum(dim=(0, 2, 3)), count]))
+        sums: Tensor = _Sum.apply(torch.cat([exact.sum(dim=(0, 2, 3)), count]))
         total = sums[-1].detach()
         mean = sums[:-1] / total
         centred = exact - mean.view(1, -1, 1, 1)  # a second reduction, because E[x^2] - E[x]^2 loses digits
-        variance: Tensor = all_reduce(centred.square().sum(dim=(0, 2, 3))) / total
+        variance: Tensor = _Sum.apply(centred.square().sum(dim=(0, 2, 3))) / total
         self._update(mean.detach(), variance.detach() * total / (total - 1).clamp(min=1))
         scale = (variance + self.eps).rsqrt() * (self.weight if self.affine else 1)
         normed = centred * scale.view(1, -1, 1, 1)
@@ -63,3 +63,17 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
         share = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean, share)
         self.running_var.lerp_(variance, share)
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over processes, of values and of gradients."""
+
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        torch.distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return _Sum.forward(_, gradient)
