@@ -7,7 +7,10 @@ import torch
 
 from softwarp.losses import LOSSES, ProxyNCAppLoss, build_loss, proxy_nca_pp_loss
 
-SETTINGS = {"warped_softmax": {"alpha": 2.0, "k1": 0.8, "k2": 1.2}, "cross_entropy": {"dropout": 0.0, "proxy_init": "normal"}}
+SETTINGS = {
+    "warped_softmax": {"alpha": 2.0, "k1": 0.8, "k2": 1.2},
+    "cross_entropy": {"dropout": 0.0, "proxy_init": "normal"},
+}
 
 
 def test_a_name_that_is_not_there_is_answered_with_the_nearest():
