@@ -116,6 +116,21 @@ def test_one_sample_and_one_known_class(name, settings):
 
 
 @pytest.mark.parametrize(("name", "settings"), TRIALS)
+def test_cosines_of_exactly_one_are_finite(name, settings):
+    loss = make(name, settings)
+    with torch.no_grad():
+        next(loss.parameters()).copy_(torch.cat([torch.eye(SIZE), -torch.eye(SIZE)[:1]]))
+    embeddings = 2 * torch.eye(SIZE, dtype=torch.float64)[[0, 0, 1]]
+    assert all_finite(loss, embeddings.requires_grad_(), torch.tensor([0, 4, 1]))
+
+
+def test_a_single_class_costs_nothing():
+    embeddings, labels = torch.randn(3, SIZE), torch.zeros(3, dtype=torch.long)
+    for name, settings in (("cross_entropy", {"dropout": 0.0}), ("l2_softmax", {}), ("power", {})):
+        assert build_loss(name, 1, SIZE, **settings)(embeddings, labels) == 0
+
+
+@pytest.mark.parametrize(("name", "settings"), TRIALS)
 def test_state_dict_round_trip(name, settings):
     first, second = make(name, settings, seed=0), make(name, settings, seed=1)
     embeddings, labels = batch()

@@ -55,7 +55,7 @@ def magface_loss(
     """
     check_batch(embeddings, proxies, labels)
     target = labels.long()[:, None]
-    norms = torch.linalg.vector_norm(full_precision(embeddings, proxies)[0], dim=1)
+    norms: Tensor = torch.linalg.vector_norm(full_precision(embeddings, proxies)[0], dim=1)
     norms = norms.clamp(lower_norm, upper_norm)
     cosines = cosine_similarities(embeddings, proxies)
     own = cosines.gather(1, target).squeeze(1)
@@ -63,7 +63,7 @@ def magface_loss(
     turned = cosine_of_sum(own, lower_margin + slope * (norms - lower_norm))
     logits = scale * cosines.scatter(1, target, torch.where(own > 0, turned, own)[:, None])
     loss = cross_entropy(logits, labels.long(), reduction="none")
-    loss = loss + regularizer * (norms / upper_norm**2 + norms.reciprocal())
+    loss = loss + regularizer * (norms / upper_norm**2 + 1 / norms)
     check_finite(loss, embeddings, proxies)
     return loss
 
