@@ -6,6 +6,12 @@ from typing import Any
 from torch import nn
 
 from softwarp.losses.card import Card
+from softwarp.losses.center_contrastive import CenterContrastiveLoss, center_contrastive_loss
+from softwarp.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
+from softwarp.losses.function_family import PowerLoss, ScaledLoss, power_loss, scaled_loss
+from softwarp.losses.hierarchical_proxies import HierarchicalProxiesLoss
+from softwarp.losses.l2_softmax import L2SoftmaxLoss, l2_softmax_loss
+from softwarp.losses.magface import MagFaceLoss, magface_loss
 from softwarp.losses.proxy_nca_pp import ProxyNCAppLoss, proxy_nca_pp_loss
 from softwarp.losses.warped_softmax import (
     EuclideanSoftmaxLoss,
@@ -18,7 +24,14 @@ from softwarp.losses.warped_softmax import (
 LOSSES: dict[str, type[nn.Module]] = {
     "warped_softmax": WarpedSoftmaxLoss,
     "euclidean_softmax": EuclideanSoftmaxLoss,
+    "power": PowerLoss,
+    "scaled": ScaledLoss,
     "proxy_nca_pp": ProxyNCAppLoss,
+    "hierarchical_proxies": HierarchicalProxiesLoss,
+    "center_contrastive": CenterContrastiveLoss,
+    "magface": MagFaceLoss,
+    "l2_softmax": L2SoftmaxLoss,
+    "cross_entropy": CrossEntropyLoss,
 }
 
 
@@ -52,14 +65,27 @@ def card_of(name: str) -> Card:
 __all__ = [
     "LOSSES",
     "Card",
+    "CenterContrastiveLoss",
+    "CrossEntropyLoss",
     "EuclideanSoftmaxLoss",
+    "HierarchicalProxiesLoss",
+    "L2SoftmaxLoss",
+    "MagFaceLoss",
+    "PowerLoss",
     "ProxyNCAppLoss",
+    "ScaledLoss",
     "WarpedSoftmaxLoss",
     "build_loss",
     "card_of",
+    "center_contrastive_loss",
+    "cross_entropy_loss",
     "find_loss",
     "fused_warped_softmax_loss",
+    "l2_softmax_loss",
+    "magface_loss",
+    "power_loss",
     "proxy_nca_pp_loss",
+    "scaled_loss",
     "softmax_loss",
     "warped_softmax_loss",
 ]

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 
 def euclidean_distances(embeddings: Tensor, proxies: Tensor) -> Tensor:
@@ -17,6 +18,17 @@ def euclidean_distances(embeddings: Tensor, proxies: Tensor) -> Tensor:
     """
     embeddings, proxies = full_precision(embeddings, proxies)
     return torch.cdist(embeddings, proxies, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def cosine_similarities(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """Return cos(e_i, p_j) as [N, C], in float32 at least, also under autocast; 0 for a zero vector.
+
+    >>> cosine_similarities(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[1., 0.]])
+    """
+    with torch.autocast(embeddings.device.type, enabled=False):
+        unit_embeddings, unit_proxies = map(normalize, full_precision(embeddings, proxies))
+        return unit_embeddings @ unit_proxies.T
 
 
 def full_precision(*tensors: Tensor) -> list[Tensor]:
@@ -73,6 +85,13 @@ def check_finite(loss: Tensor, embeddings: Tensor, proxies: Tensor) -> None:
         f"the loss overflows {loss.dtype}: embeddings reach {embeddings.abs().max():.3g}, "
         f"proxies {proxies.abs().max():.3g}; lower the learning rate or the scale"
     )
+
+
+def check_positive(**numbers: float) -> None:
+    """Raise a ValueError that names the first of these settings which is not positive and finite."""
+    for name, number in numbers.items():
+        if not 0 < number < math.inf:
+            raise ValueError(f"{name} must be positive and finite, got {number}")
 
 
 def init_proxies(num_classes: int, embedding_size: int, init: str = "kaiming") -> nn.Parameter:

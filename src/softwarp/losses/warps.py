@@ -33,8 +33,8 @@ def power(exponent: float) -> Warp:
         raise ValueError(f"exponent must be positive so that the function is increasing, got {exponent}")
 
     def raised(t: Tensor) -> Tensor:
-        positive = t > 0
-        return torch.where(positive, torch.where(positive, t, 1.0) ** exponent, 0.0)
+        zero = t == 0  # not t > 0, which would take NaN for zero
+        return torch.where(zero, 0.0, torch.where(zero, 1.0, t) ** exponent)
 
     return raised
 

@@ -1,0 +1,104 @@
+"""Cross-entropy for metric learning (Boudiaf et al. 2020): a smoothed linear classifier on raw embeddings.
+
+    loss_i = sum_j q_ij log(q_ij / p_ij),   p_i = softmax_j(w_j . h_i + b_j)
+    q_ij   = 1 - epsilon for j = y_i, epsilon / (C - 1) else;   h = dropout(norm(e))
+
+| symbol  | parameter       | default | where |
+|---------|-----------------|---------|-------|
+| epsilon | label_smoothing | 0.1     | official experiment script |
+| -       | dropout         | 0.5     | official experiment script, before the classifier |
+| norm    | feature_norm    | False   | BatchNorm without affine; official, but for CUB |
+| w, b    | proxy_init      | "zeros" | w, learned; the official code starts w and b at zero |
+
+In the first step only the classifier learns: with w = 0 no gradient reaches the embeddings. Differs from
+the official code: the norm belongs to the loss, so embeddings at test are those before it.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import kl_div
+
+from softwarp.losses.card import Card
+from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
+
+
+def cross_entropy_loss(
+    embeddings: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, *, label_smoothing: float = 0.1
+) -> Tensor:
+    """Return the smoothed cross-entropy less its least value for each sample, [N]; weight [C, D], bias [C].
+
+    >>> weight, bias = torch.tensor([[1.0], [0.0]]), torch.zeros(2)
+    >>> cross_entropy_loss(torch.tensor([[2.0]]), weight, bias, torch.tensor([0]), label_smoothing=0.0)
+    tensor([0.1269])
+    """
+    check_batch(embeddings, weight, labels)
+    with torch.autocast(embeddings.device.type, enabled=False):
+        wide, wide_weight, wide_bias = full_precision(embeddings, weight, bias)
+        log_probabilities = (wide @ wide_weight.T + wide_bias).log_softmax(dim=1)
+        others = len(weight) - 1
+        smoothing = label_smoothing if others else 0.0
+        wanted = torch.full_like(log_probabilities, smoothing / max(others, 1))
+        wanted = wanted.scatter(1, labels.long()[:, None], 1 - smoothing)
+        loss = kl_div(log_probabilities, wanted, reduction="none").sum(dim=1)
+    check_finite(loss, embeddings, weight)
+    return loss
+
+
+class CrossEntropyLoss(nn.Module):
+    """The mean smoothed cross-entropy over a batch, with its classifier.
+
+    >>> loss = CrossEntropyLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    card: ClassVar[Card] = Card(
+        title="Cross-entropy",
+        citation="Boudiaf et al.: A Unifying Mutual Information View of Metric Learning: Cross-Entropy vs. "
+        "Pairwise Losses. ECCV 2020",
+        year=2020,
+        equation="KL(q_i || softmax_j(w_j . h_i + b_j)), q smoothed, h = dropout(norm(e))",
+        kind="classifier",
+        proxy_rate_ratio=1.0,
+        search_space={"label_smoothing": ("float", 0.0, 0.4), "dropout": ("float", 0.0, 0.7)},
+        notes="the optional BatchNorm is part of the loss and gone at test; in the official code it stays",
+    )
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        label_smoothing: float = 0.1,
+        dropout: float = 0.5,
+        feature_norm: bool = False,
+        proxy_init: str = "zeros",
+    ) -> None:
+        super().__init__()
+        if not (0 <= label_smoothing < 1 and 0 <= dropout < 1):
+            raise ValueError(
+                f"label_smoothing and dropout must be in [0, 1), got {label_smoothing} and {dropout}"
+            )
+        self.weight = init_proxies(num_classes, embedding_size, proxy_init)
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+        self.norm = nn.BatchNorm1d(embedding_size, affine=False) if feature_norm else None
+        self.dropout = nn.Dropout(dropout)
+        self.label_smoothing = label_smoothing
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_batch(embeddings, self.weight, labels)
+        features = full_precision(embeddings, self.weight)[0]
+        if self.norm is not None:
+            if self.training and len(features) == 1:
+                raise ValueError("feature_norm needs two samples in a batch: raise batches.samples")
+            features = self.norm(features)
+        features = self.dropout(features)
+        smoothing = self.label_smoothing
+        return cross_entropy_loss(features, self.weight, self.bias, labels, label_smoothing=smoothing).mean()
+
+    def extra_repr(self) -> str:
+        classes, size = self.weight.shape
+        return f"num_classes={classes}, embedding_size={size}, label_smoothing={self.label_smoothing}"

@@ -1,0 +1,143 @@
+"""MagFace (Meng et al. 2021): ArcFace whose margin grows with an embedding's length, which is rewarded.
+
+    loss_i = -log softmax_j(s c_ij)[y_i] + lambda_g g(a_i)
+    c_ij   = cos(theta_ij)                for j != y_i
+             cos(theta_iy + m(a_i))       for j  = y_i where theta_iy is below 90 degrees, else cos(theta_iy)
+    m(a)   = l_m + (u_m - l_m) (a - l_a) / (u_a - l_a),   g(a) = a / u_a^2 + 1 / a
+    a_i    = |e_i|, held within [l_a, u_a]
+
+| symbol   | parameter                  | default     | where |
+|----------|----------------------------|-------------|-------|
+| s        | scale                      | 64.0        | official run script |
+| l_a, u_a | lower_norm, upper_norm     | 10.0, 110.0 | official run script: bounds of the length |
+| l_m, u_m | lower_margin, upper_margin | 0.45, 0.8   | official run script: margins at the bounds, radians |
+| lambda_g | regularizer                | 35.0        | official run script: weight of g |
+
+An embedding whose length lies outside the bounds feels the angle alone. Differs from the official code:
+the gradient of sin(theta) on a proxy, infinite there, is zero here; the easy margin (a margin below 90
+degrees alone) is the only one; proxies are drawn by `proxy_init` instead of uniformly, then of length one.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from softwarp.losses.card import Card
+from softwarp.losses.distances import (
+    check_batch,
+    check_finite,
+    check_positive,
+    cosine_similarities,
+    full_precision,
+    init_proxies,
+)
+
+
+def magface_loss(
+    embeddings: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    *,
+    scale: float = 64.0,
+    lower_norm: float = 10.0,
+    upper_norm: float = 110.0,
+    lower_margin: float = 0.45,
+    upper_margin: float = 0.8,
+    regularizer: float = 35.0,
+) -> Tensor:
+    """Return the MagFace loss for each sample, [N].
+
+    >>> proxies = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> magface_loss(torch.tensor([[0.0, 110.0]]), proxies, torch.tensor([1]))
+    tensor([0.6364])
+    """
+    check_batch(embeddings, proxies, labels)
+    target = labels.long()[:, None]
+    norms: Tensor = torch.linalg.vector_norm(full_precision(embeddings, proxies)[0], dim=1)
+    norms = norms.clamp(lower_norm, upper_norm)
+    cosines = cosine_similarities(embeddings, proxies)
+    own = cosines.gather(1, target).squeeze(1)
+    slope = (upper_margin - lower_margin) / (upper_norm - lower_norm)
+    turned = cosine_of_sum(own, lower_margin + slope * (norms - lower_norm))
+    logits = scale * cosines.scatter(1, target, torch.where(own > 0, turned, own)[:, None])
+    loss = cross_entropy(logits, labels.long(), reduction="none")
+    loss = loss + regularizer * (norms / upper_norm**2 + 1 / norms)
+    check_finite(loss, embeddings, proxies)
+    return loss
+
+
+def cosine_of_sum(cosine: Tensor, angle: Tensor) -> Tensor:
+    """Return cos(theta + angle) from cos(theta), theta in [0, pi], with a finite gradient at its ends.
+
+    >>> cosine_of_sum(torch.tensor([1.0]), torch.tensor([0.5]))
+    tensor([0.8776])
+    """
+    square = 1 - cosine.square()
+    inside = square > 0
+    sine = torch.where(inside, torch.where(inside, square, 1.0).sqrt(), 0.0)
+    return cosine * angle.cos() - sine * angle.sin()
+
+
+class MagFaceLoss(nn.Module):
+    """The mean MagFace loss over a batch, with one learned proxy a class.
+
+    >>> loss = MagFaceLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    card: ClassVar[Card] = Card(
+        title="MagFace",
+        citation="Meng, Zhao, Huang, Zhou: MagFace: A Universal Representation for Face Recognition and "
+        "Quality Assessment. CVPR 2021",
+        year=2021,
+        equation="-log softmax_j(s cos(theta_ij + [j = y_i] m(a_i)))[y_i] + lambda_g (a_i / u_a^2 + 1 / a_i)",
+        kind="proxies",
+        search_space={
+            "scale": ("log", 8.0, 128.0),
+            "lower_margin": ("float", 0.0, 0.5),
+            "regularizer": ("log", 1.0, 100.0),
+        },
+        notes="zero gradient of sin(theta) on a proxy instead of an infinite one; easy margin only",
+    )
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        scale: float = 64.0,
+        lower_norm: float = 10.0,
+        upper_norm: float = 110.0,
+        lower_margin: float = 0.45,
+        upper_margin: float = 0.8,
+        regularizer: float = 35.0,
+        proxy_init: str = "kaiming",
+    ) -> None:
+        super().__init__()
+        check_positive(scale=scale, lower_norm=lower_norm, upper_norm=upper_norm)
+        if not (lower_norm < upper_norm and 0 <= lower_margin <= upper_margin and regularizer >= 0):
+            raise ValueError(
+                "MagFace needs lower_norm < upper_norm, 0 <= lower_margin <= upper_margin, regularizer >= 0; "
+                f"got {lower_norm}, {upper_norm}, {lower_margin}, {upper_margin}, {regularizer}"
+            )
+        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
+        self.settings = {
+            "scale": scale,
+            "lower_norm": lower_norm,
+            "upper_norm": upper_norm,
+            "lower_margin": lower_margin,
+            "upper_margin": upper_margin,
+            "regularizer": regularizer,
+        }
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return magface_loss(embeddings, self.proxies, labels, **self.settings).mean()
+
+    def extra_repr(self) -> str:
+        classes, size = self.proxies.shape
+        settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"num_classes={classes}, embedding_size={size}, {settings}"
