@@ -6,7 +6,14 @@ from typing import Any
 from torch import nn
 
 from softwarp.losses.card import Card
+from softwarp.losses.cbml import CBMLLoss, cbml_loss
+from softwarp.losses.group_loss import GroupLoss
+from softwarp.losses.hist import HISTLoss
+from softwarp.losses.intra_batch import IntraBatchLoss
+from softwarp.losses.proxy_gml import ProxyGMLLoss, proxy_gml_loss
+from softwarp.losses.proxy_nca import ProxyNCALoss, proxy_nca_loss
 from softwarp.losses.proxy_nca_pp import ProxyNCAppLoss, proxy_nca_pp_loss
+from softwarp.losses.sgsl import SGSLLoss, sgsl_loss
 from softwarp.losses.warped_softmax import (
     EuclideanSoftmaxLoss,
     WarpedSoftmaxLoss,
@@ -19,6 +26,13 @@ LOSSES: dict[str, type[nn.Module]] = {
     "warped_softmax": WarpedSoftmaxLoss,
     "euclidean_softmax": EuclideanSoftmaxLoss,
     "proxy_nca_pp": ProxyNCAppLoss,
+    "proxy_nca": ProxyNCALoss,
+    "proxy_gml": ProxyGMLLoss,
+    "sgsl": SGSLLoss,
+    "cbml": CBMLLoss,
+    "hist": HISTLoss,
+    "intra_batch": IntraBatchLoss,
+    "group_loss": GroupLoss,
 }
 
 
@@ -51,15 +65,26 @@ def card_of(name: str) -> Card:
 
 __all__ = [
     "LOSSES",
+    "CBMLLoss",
     "Card",
     "EuclideanSoftmaxLoss",
+    "GroupLoss",
+    "HISTLoss",
+    "IntraBatchLoss",
+    "ProxyGMLLoss",
+    "ProxyNCALoss",
     "ProxyNCAppLoss",
+    "SGSLLoss",
     "WarpedSoftmaxLoss",
     "build_loss",
     "card_of",
+    "cbml_loss",
     "find_loss",
     "fused_warped_softmax_loss",
+    "proxy_gml_loss",
+    "proxy_nca_loss",
     "proxy_nca_pp_loss",
+    "sgsl_loss",
     "softmax_loss",
     "warped_softmax_loss",
 ]
