@@ -26,9 +26,9 @@ def proxy_nca(embeddings: Array, labels: Array, state: State, *, scale: float = 
 def proxy_gml(
     embeddings: Array, labels: Array, state: State, *, proxies_per_class=12, ratio=0.05, weight=0.3
 ) -> float:
-    classes, each, _ = state["proxies"].shape
+    classes, each, _ = state["class_proxies"].shape
     assert each == proxies_per_class
-    proxies = [(c, unit(p)) for c in range(classes) for p in state["proxies"][c]]
+    proxies = [(c, unit(p)) for c in range(classes) for p in state["class_proxies"][c]]
     count = min(max(math.ceil(ratio * classes * each), 2 * each), classes * each)
     total = 0.0
     for e, y in zip(embeddings, labels, strict=True):

@@ -9,7 +9,7 @@ import torch
 from cases_graph import CASES
 
 from softwarp.losses import LOSSES, build_loss, proxy_gml_loss, sgsl_loss
-from softwarp.losses.group_loss import group_loss_per_sample
+from softwarp.losses.group_loss import anchor_mask, group_loss_per_sample
 from softwarp.losses.proxy_gml import nearest_proxies
 
 UNEQUAL = torch.tensor([3, 0, 0, 1, 3, 0, 2, 0, 1, 3])  # one class with a single sample, one absent
@@ -141,6 +141,7 @@ def test_order_of_the_batch_does_not_matter(name):
 
 
 def test_group_loss_takes_the_first_of_each_class_as_anchors():
+    assert anchor_mask(UNEQUAL, 1).nonzero().flatten().tolist() == [0, 1, 3, 6]
     loss = make("group_loss", anchors=1)
     embeddings = torch.randn(len(UNEQUAL), 4, dtype=torch.float64)
     by_class = UNEQUAL.argsort(stable=True)
@@ -218,6 +219,7 @@ def test_hist_does_not_drop_the_hardest_samples():
         ("intra_batch", {"heads": 3}),
         ("intra_batch", {"dropout": 1.0}),
         ("group_loss", {"temperature": 0.0}),
+        ("group_loss", {"iterations": 51}),
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(name, settings):

@@ -109,16 +109,17 @@ class ProxyGMLLoss(nn.Module):
         if not (0 < ratio <= 1 and weight >= 0):
             raise ValueError(f"ratio must be in (0, 1] and weight at least 0, got {ratio=}, {weight=}")
         bound = (num_classes * proxies_per_class) ** -0.5
-        self.proxies = nn.Parameter(
-            torch.empty(num_classes, proxies_per_class, embedding_size).uniform_(-bound, bound)
-        )
+        start = torch.empty(num_classes, proxies_per_class, embedding_size).uniform_(-bound, bound)
+        self.class_proxies = nn.Parameter(start)  # `proxies` is the name where each class has one
         self.ratio, self.weight = ratio, weight
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return proxy_gml_loss(embeddings, self.proxies, labels, ratio=self.ratio, weight=self.weight).mean()
+        return proxy_gml_loss(
+            embeddings, self.class_proxies, labels, ratio=self.ratio, weight=self.weight
+        ).mean()
 
     def extra_repr(self) -> str:
-        classes, each, size = self.proxies.shape
+        classes, each, size = self.class_proxies.shape
         return (
             f"num_classes={classes}, embedding_size={size}, proxies_per_class={each}, "
             f"ratio={self.ratio}, weight={self.weight}"
