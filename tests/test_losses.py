@@ -10,6 +10,8 @@ from softwarp.losses import LOSSES, ProxyNCAppLoss, build_loss, proxy_nca_pp_los
 SETTINGS = {
     "warped_softmax": {"alpha": 2.0, "k1": 0.8, "k2": 1.2},
     "cross_entropy": {"dropout": 0.0, "proxy_init": "normal"},
+    "intra_batch": {"dropout": 0.0},
+    "group_loss": {"anchors": 0},  # the first of a class in the batch: there the order counts
 }
 
 

@@ -48,8 +48,9 @@ def load_tables(
         source, usual = _run_files(source)
         arrays = _read_arrays(source)
         if "gallery" in arrays and not (labels or gallery or queries or key):
-            sides = [torch.from_numpy(arrays[name]) for name in ("gallery", "gallery_labels")]
-            return (load_embeddings(source, "embeddings"), torch.from_numpy(arrays["labels"]), *sides), usual
+            queried, searched = load_embeddings(source, "embeddings"), load_embeddings(source, "gallery")
+            numbers, item_numbers = (torch.from_numpy(arrays[name]) for name in ("labels", "gallery_labels"))
+            return (queried, numbers, searched, item_numbers), usual
         labels = labels or source
     points, names = load_embeddings(source, key), load_labels(labels or _holder(source, "--labels"))
     _check_length(names, points, labels or source)

@@ -6,13 +6,20 @@ from typing import Any
 from torch import nn
 
 from softwarp.losses.card import Card
+from softwarp.losses.cbml import CBMLLoss, cbml_loss
 from softwarp.losses.center_contrastive import CenterContrastiveLoss, center_contrastive_loss
 from softwarp.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
 from softwarp.losses.function_family import PowerLoss, ScaledLoss, power_loss, scaled_loss
+from softwarp.losses.group_loss import GroupLoss
 from softwarp.losses.hierarchical_proxies import HierarchicalProxiesLoss
+from softwarp.losses.hist import HISTLoss
+from softwarp.losses.intra_batch import IntraBatchLoss
 from softwarp.losses.l2_softmax import L2SoftmaxLoss, l2_softmax_loss
 from softwarp.losses.magface import MagFaceLoss, magface_loss
+from softwarp.losses.proxy_gml import ProxyGMLLoss, proxy_gml_loss
+from softwarp.losses.proxy_nca import ProxyNCALoss, proxy_nca_loss
 from softwarp.losses.proxy_nca_pp import ProxyNCAppLoss, proxy_nca_pp_loss
+from softwarp.losses.sgsl import SGSLLoss, sgsl_loss
 from softwarp.losses.warped_softmax import (
     EuclideanSoftmaxLoss,
     WarpedSoftmaxLoss,
@@ -32,6 +39,13 @@ LOSSES: dict[str, type[nn.Module]] = {
     "magface": MagFaceLoss,
     "l2_softmax": L2SoftmaxLoss,
     "cross_entropy": CrossEntropyLoss,
+    "proxy_nca": ProxyNCALoss,
+    "proxy_gml": ProxyGMLLoss,
+    "sgsl": SGSLLoss,
+    "cbml": CBMLLoss,
+    "hist": HISTLoss,
+    "intra_batch": IntraBatchLoss,
+    "group_loss": GroupLoss,
 }
 
 
@@ -64,19 +78,27 @@ def card_of(name: str) -> Card:
 
 __all__ = [
     "LOSSES",
+    "CBMLLoss",
     "Card",
     "CenterContrastiveLoss",
     "CrossEntropyLoss",
     "EuclideanSoftmaxLoss",
+    "GroupLoss",
+    "HISTLoss",
     "HierarchicalProxiesLoss",
+    "IntraBatchLoss",
     "L2SoftmaxLoss",
     "MagFaceLoss",
     "PowerLoss",
+    "ProxyGMLLoss",
+    "ProxyNCALoss",
     "ProxyNCAppLoss",
+    "SGSLLoss",
     "ScaledLoss",
     "WarpedSoftmaxLoss",
     "build_loss",
     "card_of",
+    "cbml_loss",
     "center_contrastive_loss",
     "cross_entropy_loss",
     "find_loss",
@@ -84,8 +106,11 @@ __all__ = [
     "l2_softmax_loss",
     "magface_loss",
     "power_loss",
+    "proxy_gml_loss",
+    "proxy_nca_loss",
     "proxy_nca_pp_loss",
     "scaled_loss",
+    "sgsl_loss",
     "softmax_loss",
     "warped_softmax_loss",
 ]

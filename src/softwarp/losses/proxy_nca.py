@@ -1,0 +1,86 @@
+"""ProxyNCA (Movshovitz-Attias et al. 2017): nearest own proxy against all the others, the own one left out.
+
+    loss_i = -log( exp(-scale |z_i - q_y|^2) / sum_{j != y} exp(-scale |z_i - q_j|^2) ),
+    z = e / |e|,  q = p / |p|
+
+| symbol | parameter | default | where |
+|--------|-----------|---------|-------|
+| d      | -         | -       | squared Euclidean distance between unit vectors |
+| 1 / T  | scale     | 9.0     | as in ProxyNCA++, whose code has this loss too; the paper has none |
+
+With the own proxy out of the denominator the loss is no cross entropy: it falls below zero, without
+end as `scale` grows. Differs from the official code: none was published; the form in the code of
+ProxyNCA++ is followed, in log-space, where the constants of |z - q|^2 = 2 - 2 z.q cancel.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from softwarp.losses.card import Card
+from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
+
+
+def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 9.0) -> Tensor:
+    """Return the ProxyNCA loss for each sample, [N]; it may be negative.
+
+    >>> proxies = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> proxy_nca_loss(torch.tensor([[1.0, 0.0]]), proxies, torch.tensor([0]), scale=1.0)
+    tensor([-4.])
+    """
+    check_batch(embeddings, proxies, labels)
+    check_settings(len(proxies), scale)
+    target = labels.long()[:, None]
+    with torch.autocast(embeddings.device.type, enabled=False):
+        unit_embeddings, unit_proxies = map(normalize, full_precision(embeddings, proxies))
+        logits = 2 * scale * unit_embeddings @ unit_proxies.T
+        others = logits.scatter(1, target, -torch.inf)
+        loss = others.logsumexp(dim=1) - logits.gather(1, target).squeeze(1)
+    check_finite(loss, embeddings, proxies)
+    return loss
+
+
+def check_settings(num_classes: int, scale: float) -> None:
+    """Raise a ValueError unless there is another class and the scale is positive."""
+    if num_classes < 2:
+        raise ValueError(f"ProxyNCA compares with the proxies of other classes: num_classes is {num_classes}")
+    if not scale > 0:
+        raise ValueError(f"scale must be positive, got {scale}")
+
+
+class ProxyNCALoss(nn.Module):
+    """The mean ProxyNCA loss over a batch, with one learned proxy a class.
+
+    >>> loss = ProxyNCALoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    card: ClassVar[Card] = Card(
+        title="ProxyNCA",
+        citation="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No Fuss Distance Metric Learning using "
+        "Proxies. ICCV 2017",
+        year=2017,
+        equation="scale |z_i - q_y|^2 + log sum_{j != y} exp(-scale |z_i - q_j|^2)",
+        kind="proxies",
+        search_space={"scale": ("log", 1.0, 40.0)},
+        notes="no official code; scale 9 and the start of the proxies are those of the code of ProxyNCA++",
+    )
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, *, scale: float = 9.0, proxy_init: str = "proxy_nca_pp"
+    ) -> None:
+        super().__init__()
+        check_settings(num_classes, scale)
+        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
+        self.scale = scale
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return proxy_nca_loss(embeddings, self.proxies, labels, scale=self.scale).mean()
+
+    def extra_repr(self) -> str:
+        classes, size = self.proxies.shape
+        return f"num_classes={classes}, embedding_size={size}, scale={self.scale}"
