@@ -5,8 +5,20 @@ from typing import Any
 
 from torch import nn
 
+from softwarp.losses.blackbox import (
+    BlackBoxAPLoss,
+    BlackBoxRecallLoss,
+    blackbox_ap_loss,
+    blackbox_recall_loss,
+)
 from softwarp.losses.card import Card
+from softwarp.losses.contextual import ContextualLoss, contextual_loss
+from softwarp.losses.osap import OSAPLoss, osap_loss
 from softwarp.losses.proxy_nca_pp import ProxyNCAppLoss, proxy_nca_pp_loss
+from softwarp.losses.recall_at_k import RecallAtKLoss, recall_at_k_loss
+from softwarp.losses.roadmap import RoadmapLoss, calibration_loss, sup_ap_loss
+from softwarp.losses.smooth_ap import SmoothAPLoss, smooth_ap_loss
+from softwarp.losses.softbin_ap import SoftBinAPLoss, softbin_ap_loss
 from softwarp.losses.warped_softmax import (
     EuclideanSoftmaxLoss,
     WarpedSoftmaxLoss,
@@ -19,6 +31,14 @@ LOSSES: dict[str, type[nn.Module]] = {
     "warped_softmax": WarpedSoftmaxLoss,
     "euclidean_softmax": EuclideanSoftmaxLoss,
     "proxy_nca_pp": ProxyNCAppLoss,
+    "smooth_ap": SmoothAPLoss,
+    "roadmap": RoadmapLoss,
+    "softbin_ap": SoftBinAPLoss,
+    "blackbox_ap": BlackBoxAPLoss,
+    "blackbox_recall": BlackBoxRecallLoss,
+    "recall_at_k": RecallAtKLoss,
+    "contextual": ContextualLoss,
+    "osap": OSAPLoss,
 }
 
 
@@ -51,15 +71,32 @@ def card_of(name: str) -> Card:
 
 __all__ = [
     "LOSSES",
+    "BlackBoxAPLoss",
+    "BlackBoxRecallLoss",
     "Card",
+    "ContextualLoss",
     "EuclideanSoftmaxLoss",
+    "OSAPLoss",
     "ProxyNCAppLoss",
+    "RecallAtKLoss",
+    "RoadmapLoss",
+    "SmoothAPLoss",
+    "SoftBinAPLoss",
     "WarpedSoftmaxLoss",
+    "blackbox_ap_loss",
+    "blackbox_recall_loss",
     "build_loss",
+    "calibration_loss",
     "card_of",
+    "contextual_loss",
     "find_loss",
     "fused_warped_softmax_loss",
+    "osap_loss",
     "proxy_nca_pp_loss",
+    "recall_at_k_loss",
+    "smooth_ap_loss",
+    "softbin_ap_loss",
     "softmax_loss",
+    "sup_ap_loss",
     "warped_softmax_loss",
 ]
