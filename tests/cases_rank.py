@@ -1,4 +1,4 @@
-"""How the losses over ranked lists are tried; temperatures are wide, so that random batches do not saturate."""
+"""How the losses over ranked lists are tried: with wide temperatures, lest random batches saturate."""
 
 import references_rank as references
 from loss_cases import Case
