@@ -82,6 +82,14 @@ def test_blocks_change_neither_value_nor_gradient(function, block_elements):
     torch.testing.assert_close(blocked, whole, rtol=1e-10, atol=1e-12)
 
 
+def test_blocks_compute_their_gradient_in_full_precision_under_autocast():
+    embeddings, labels = batch(UNEQUAL, dtype=torch.float32)
+    expected = gradient(smooth_ap_loss, embeddings, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        blocked = gradient(smooth_ap_loss, embeddings, labels, block_elements=1)
+    torch.testing.assert_close(blocked, expected)
+
+
 def test_blocks_keep_no_comparisons_for_the_gradient():
     embeddings, labels = batch(torch.arange(30).repeat(2), dtype=torch.float32)
     largest = []

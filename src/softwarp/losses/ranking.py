@@ -101,7 +101,7 @@ class _Recomputed(torch.autograd.Function):
         with torch.enable_grad(), torch.autocast(items.device.type, enabled=False):
             leaf = items.detach().requires_grad_()
             total = (ctx.function(leaf, rows) * gradient).sum()
-        return torch.autograd.grad(total, leaf)[0], None, None
+            return torch.autograd.grad(total, leaf)[0], None, None
 
 
 def positive_columns(labels: Tensor, *, with_query: bool) -> tuple[Tensor, Tensor]:
