@@ -5,9 +5,16 @@ from typing import Any
 
 from torch import nn
 
+from softwarp.losses.blackbox import (
+    BlackBoxAPLoss,
+    BlackBoxRecallLoss,
+    blackbox_ap_loss,
+    blackbox_recall_loss,
+)
 from softwarp.losses.card import Card
 from softwarp.losses.cbml import CBMLLoss, cbml_loss
 from softwarp.losses.center_contrastive import CenterContrastiveLoss, center_contrastive_loss
+from softwarp.losses.contextual import ContextualLoss, contextual_loss
 from softwarp.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
 from softwarp.losses.function_family import PowerLoss, ScaledLoss, power_loss, scaled_loss
 from softwarp.losses.group_loss import GroupLoss
@@ -16,10 +23,15 @@ from softwarp.losses.hist import HISTLoss
 from softwarp.losses.intra_batch import IntraBatchLoss
 from softwarp.losses.l2_softmax import L2SoftmaxLoss, l2_softmax_loss
 from softwarp.losses.magface import MagFaceLoss, magface_loss
+from softwarp.losses.osap import OSAPLoss, osap_loss
 from softwarp.losses.proxy_gml import ProxyGMLLoss, proxy_gml_loss
 from softwarp.losses.proxy_nca import ProxyNCALoss, proxy_nca_loss
 from softwarp.losses.proxy_nca_pp import ProxyNCAppLoss, proxy_nca_pp_loss
+from softwarp.losses.recall_at_k import RecallAtKLoss, recall_at_k_loss
+from softwarp.losses.roadmap import RoadmapLoss, calibration_loss, sup_ap_loss
 from softwarp.losses.sgsl import SGSLLoss, sgsl_loss
+from softwarp.losses.smooth_ap import SmoothAPLoss, smooth_ap_loss
+from softwarp.losses.softbin_ap import SoftBinAPLoss, softbin_ap_loss
 from softwarp.losses.warped_softmax import (
     EuclideanSoftmaxLoss,
     WarpedSoftmaxLoss,
@@ -46,6 +58,14 @@ LOSSES: dict[str, type[nn.Module]] = {
     "hist": HISTLoss,
     "intra_batch": IntraBatchLoss,
     "group_loss": GroupLoss,
+    "smooth_ap": SmoothAPLoss,
+    "roadmap": RoadmapLoss,
+    "softbin_ap": SoftBinAPLoss,
+    "blackbox_ap": BlackBoxAPLoss,
+    "blackbox_recall": BlackBoxRecallLoss,
+    "recall_at_k": RecallAtKLoss,
+    "contextual": ContextualLoss,
+    "osap": OSAPLoss,
 }
 
 
@@ -78,9 +98,12 @@ def card_of(name: str) -> Card:
 
 __all__ = [
     "LOSSES",
+    "BlackBoxAPLoss",
+    "BlackBoxRecallLoss",
     "CBMLLoss",
     "Card",
     "CenterContrastiveLoss",
+    "ContextualLoss",
     "CrossEntropyLoss",
     "EuclideanSoftmaxLoss",
     "GroupLoss",
@@ -89,28 +112,42 @@ __all__ = [
     "IntraBatchLoss",
     "L2SoftmaxLoss",
     "MagFaceLoss",
+    "OSAPLoss",
     "PowerLoss",
     "ProxyGMLLoss",
     "ProxyNCALoss",
     "ProxyNCAppLoss",
+    "RecallAtKLoss",
+    "RoadmapLoss",
     "SGSLLoss",
     "ScaledLoss",
+    "SmoothAPLoss",
+    "SoftBinAPLoss",
     "WarpedSoftmaxLoss",
+    "blackbox_ap_loss",
+    "blackbox_recall_loss",
     "build_loss",
+    "calibration_loss",
     "card_of",
     "cbml_loss",
     "center_contrastive_loss",
+    "contextual_loss",
     "cross_entropy_loss",
     "find_loss",
     "fused_warped_softmax_loss",
     "l2_softmax_loss",
     "magface_loss",
+    "osap_loss",
     "power_loss",
     "proxy_gml_loss",
     "proxy_nca_loss",
     "proxy_nca_pp_loss",
+    "recall_at_k_loss",
     "scaled_loss",
     "sgsl_loss",
+    "smooth_ap_loss",
+    "softbin_ap_loss",
     "softmax_loss",
+    "sup_ap_loss",
     "warped_softmax_loss",
 ]

@@ -1,0 +1,217 @@
+"""Black-box average precision and recall (Rolinek et al. 2020): true ranks, with an informative gradient.
+
+    average precision:  loss_q = 1 - 1/|P_q| sum_{i in P_q} rank(i, P_q) / rank(i)
+    recall:             loss_q = 1/|P_q| sum_{i in P_q} w(rank(i) - rank(i, P_q))
+                        w(n) = log(1 + n)  or  log(1 + log(1 + n)),  n = negatives before i
+    scores:             s_j - margin / 2 for positives, s_j + margin / 2 for negatives, s = cosine similarity
+
+Ranks are steps; their gradient is that of a piecewise affine function between two rankings. With r(s) the
+ranks over the length of the list and g = d loss / d r,
+
+    d loss / d s = -(r(s) - r(s + lambda g)) / lambda
+
+| symbol | parameter     | default  | where |
+|--------|---------------|----------|-------|
+| lambda | interpolation | 4.0      | not in the official code; ROADMAP's comparison uses it |
+| alpha  | margin        | 0.02     | the same |
+| w      | weighting     | "loglog" | the paper offers both; which its retrieval runs use is not in the code |
+
+Ranks within the positives are constants. Of equal scores the earlier in the batch comes first. The query
+is not in its own list. Samples without another of their class are ranked, but are no queries.
+
+Differs from the official code: its average precision (for detection) draws the margin as |N(0, 1)| for
+each score; here it is the paper's constant. Its batch memory and the term between classes are not here.
+Its recall brings ranks back to counts by the number of lists, here by their length.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from softwarp.losses.card import Card
+from softwarp.losses.ranking import check_lists, check_positive, check_sizes, find_queries, unit_rows
+
+WEIGHTINGS = {"log": torch.log1p, "loglog": lambda count: torch.log1p(torch.log1p(count))}
+
+
+def blackbox_ap_loss(
+    embeddings: Tensor, labels: Tensor, *, interpolation: float = 4.0, margin: float = 0.02
+) -> Tensor:
+    """Return one minus the average precision of each query, [Q].
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> blackbox_ap_loss(embeddings, torch.tensor([0, 0, 1, 1]))
+    tensor([0., 0., 0., 0.])
+    """
+    ranks, within, positive = _ranked(embeddings, labels, interpolation, margin)
+    return 1 - (within / ranks * positive).sum(1) / positive.sum(1)
+
+
+def blackbox_recall_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    interpolation: float = 4.0,
+    margin: float = 0.02,
+    weighting: str = "loglog",
+) -> Tensor:
+    """Return the weighted number of negatives before the positives of each query, [Q].
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> blackbox_recall_loss(embeddings, torch.tensor([0, 0, 1, 1])).max() < 1e-6
+    tensor(True)
+    """
+    check_weighting(weighting)
+    ranks, within, positive = _ranked(embeddings, labels, interpolation, margin)
+    weighted = WEIGHTINGS[weighting]((ranks - within).masked_fill(~positive, 0))
+    return weighted.sum(1) / positive.sum(1)
+
+
+def _ranked(
+    embeddings: Tensor, labels: Tensor, interpolation: float, margin: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ranks [Q, N] (the only ones with a gradient), ranks among positives, and who is positive."""
+    check_positive(interpolation=interpolation)
+    with torch.autocast(embeddings.device.type, enabled=False):
+        items = unit_rows(embeddings, labels)
+        itself = torch.eye(len(items), dtype=torch.bool, device=items.device)
+        same = labels[:, None] == labels
+        queries = find_queries((same & ~itself).any(1))
+        scores = items[queries] @ items.T - margin * (same[queries].to(items) - 0.5)
+        # The query comes last, behind all, and stays there: it is in nobody's way.
+        scores = scores.masked_fill(itself[queries], -torch.inf)
+        positive = (same & ~itself)[queries]
+        order = scores.detach().argsort(dim=1, descending=True, stable=True)
+        within = positive.gather(1, order).cumsum(1).gather(1, order.argsort(1))
+        ranks: Tensor = _Ranks.apply(scores, interpolation)
+        return ranks * (len(items) - 1), within, positive
+
+
+def normalised_ranks(scores: Tensor) -> Tensor:
+    """Return the place of each score in its row, 1 for the largest, over the length without the query.
+
+    >>> normalised_ranks(torch.tensor([[0.3, -torch.inf, 0.9]]))
+    tensor([[1.0000, 1.5000, 0.5000]])
+    """
+    places = scores.argsort(dim=1, descending=True, stable=True).argsort(1) + 1
+    return places.to(scores.dtype) / (scores.shape[1] - 1)
+
+
+class _Ranks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, interpolation: float) -> Tensor:
+        ranks = normalised_ranks(scores)
+        ctx.save_for_backward(scores, ranks)
+        ctx.interpolation = interpolation
+        return ranks
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        scores, ranks = ctx.saved_tensors
+        moved = normalised_ranks(scores + ctx.interpolation * gradient)
+        return (moved - ranks) / ctx.interpolation, None
+
+
+def check_weighting(weighting: str) -> None:
+    """Raise a ValueError that names the weightings, unless this is one."""
+    if weighting not in WEIGHTINGS:
+        raise ValueError(f"weighting must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}")
+
+
+class BlackBoxAPLoss(nn.Module):
+    """The mean black-box average precision loss over the queries of a batch.
+
+    >>> loss = BlackBoxAPLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(4, 4), torch.tensor([0, 5, 5, 0])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    card: ClassVar[Card] = Card(
+        title="BlackBox AP",
+        citation="Rolinek, Musil, Paulus, Vlastelica, Michaelis, Martius: Optimizing Rank-based Metrics with "
+        "Blackbox Differentiation. CVPR 2020",
+        year=2020,
+        equation="1 - mean_i rank(i, positives) / rank(i), gradient -(r(s) - r(s + lambda g)) / lambda",
+        kind="ranking",
+        min_classes=2,
+        min_samples=2,
+        search_space={"interpolation": ("log", 0.2, 50.0), "margin": ("log", 0.002, 0.2)},
+        notes="A constant margin, no batch memory; lambda and margin from ROADMAP's comparison.",
+    )
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, *, interpolation: float = 4.0, margin: float = 0.02
+    ) -> None:
+        super().__init__()
+        check_positive(interpolation=interpolation)
+        self.sizes = check_sizes(num_classes, embedding_size)
+        self.interpolation = interpolation
+        self.margin = margin
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_lists(self.card, self.sizes, embeddings, labels)
+        settings = {"interpolation": self.interpolation, "margin": self.margin}
+        return blackbox_ap_loss(embeddings, labels, **settings).mean()
+
+    def extra_repr(self) -> str:
+        classes, size = self.sizes
+        shown = f"interpolation={self.interpolation}, margin={self.margin}"
+        return f"num_classes={classes}, embedding_size={size}, {shown}"
+
+
+class BlackBoxRecallLoss(nn.Module):
+    """The mean black-box recall loss over the queries of a batch.
+
+    >>> loss = BlackBoxRecallLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(4, 4), torch.tensor([0, 5, 5, 0])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    card: ClassVar[Card] = Card(
+        title="BlackBox recall",
+        citation=BlackBoxAPLoss.card.citation,
+        year=2020,
+        equation="mean_i w(negatives before i), gradient -(r(s) - r(s + lambda g)) / lambda",
+        kind="ranking",
+        min_classes=2,
+        min_samples=2,
+        search_space={"interpolation": ("log", 0.2, 50.0), "margin": ("log", 0.002, 0.2)},
+        notes="No batch memory; lambda and margin from ROADMAP's comparison, the default weighting is ours.",
+    )
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        interpolation: float = 4.0,
+        margin: float = 0.02,
+        weighting: str = "loglog",
+    ) -> None:
+        super().__init__()
+        check_positive(interpolation=interpolation)
+        check_weighting(weighting)
+        self.sizes = check_sizes(num_classes, embedding_size)
+        self.interpolation = interpolation
+        self.margin = margin
+        self.weighting = weighting
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_lists(self.card, self.sizes, embeddings, labels)
+        return blackbox_recall_loss(
+            embeddings,
+            labels,
+            interpolation=self.interpolation,
+            margin=self.margin,
+            weighting=self.weighting,
+        ).mean()
+
+    def extra_repr(self) -> str:
+        classes, size = self.sizes
+        shown = f"interpolation={self.interpolation}, margin={self.margin}, weighting={self.weighting!r}"
+        return f"num_classes={classes}, embedding_size={size}, {shown}"

@@ -1,0 +1,168 @@
+"""What the losses over ranked lists share: who is whose positive, and queries in blocks of bounded memory.
+
+A query compares each of its P positives with all N items. For all queries at once that is N x P x N
+numbers; here one block of queries exists at a time, and is computed anew for its gradient.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import normalize
+
+from softwarp.losses.card import Card
+from softwarp.losses.distances import check_batch, check_finite, full_precision
+
+# Numbers in the largest tensor of a block, a handful of which exist together: about 100 MB in float32.
+BLOCK_ELEMENTS = 2**22
+
+
+class Lists(NamedTuple):
+    """What a block of B queries sees; P is the largest number of positives, with padding for the others."""
+
+    similarities: Tensor  # [B, N]: to each item; -inf to the query itself where it is left out
+    own: Tensor  # [B, P]: to each positive
+    real: Tensor  # [B, P]: False where `own` is padding
+    same: Tensor  # [B, N]: whether the item has the query's class
+
+    def gaps(self) -> Tensor:
+        """Return s_j - s_i as [B, P, N]: by how much item j comes before positive i."""
+        return self.similarities[:, None, :] - self.own[:, :, None]
+
+    def own_gaps(self) -> Tensor:
+        """Return the same among the positives, [B, P, P]; padding is not masked."""
+        return self.own[:, None, :] - self.own[:, :, None]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean [B] of values [B, P] over the positives that are real."""
+        return (values * self.real).sum(1) / self.real.sum(1)
+
+
+def over_queries(
+    function: Callable[[Lists], Tensor],
+    items: Tensor,
+    labels: Tensor,
+    *,
+    with_query: bool,
+    width: int | None = None,
+    block_elements: int = BLOCK_ELEMENTS,
+) -> Tensor:
+    """Return `function` of every query's list, [Q]: the queries are the items with another of their class.
+
+    Args:
+        with_query: whether the query stands in its own list, as its own positive.
+        width: numbers that `function` makes for each query and item; the number of positives, if not said.
+        block_elements: size of a block: queries x items x width.
+    """
+    columns, real = positive_columns(labels, with_query=with_query)
+    queries = find_queries(real.sum(1) > int(with_query))
+
+    def block(items: Tensor, rows: Tensor) -> Tensor:
+        similarities = items[rows] @ items.T
+        own = similarities.gather(1, columns[rows])
+        if not with_query:
+            similarities = similarities.scatter(1, rows[:, None], -torch.inf)
+        return function(Lists(similarities, own, real[rows], labels[rows, None] == labels))
+
+    rows_a_block = block_elements // (len(items) * (width or columns.shape[1]))
+    return torch.cat(in_blocks(block, items, queries, rows_a_block))
+
+
+def in_blocks(
+    function: Callable[[Tensor, Tensor], Tensor], items: Tensor, rows: Tensor, size: int
+) -> list[Tensor]:
+    """Return function(items, some rows) for all rows, `size` at a time; gradients compute it once more."""
+    blocks = rows.split(max(1, size))
+    if len(blocks) == 1:
+        return [function(items, rows)]
+    return [_Recomputed.apply(items, block, function) for block in blocks]
+
+
+class _Recomputed(torch.autograd.Function):
+    """function(items, rows), which keeps nothing for its gradient but its arguments.
+
+    torch.utils.checkpoint does the same, but its first call imports the compiler: seconds, and 170 MB.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, items: Tensor, rows: Tensor, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        ctx.save_for_backward(items, rows)
+        ctx.function = function
+        return function(items, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        items, rows = ctx.saved_tensors
+        with torch.enable_grad(), torch.autocast(items.device.type, enabled=False):
+            leaf = items.detach().requires_grad_()
+            total = (ctx.function(leaf, rows) * gradient).sum()
+            return torch.autograd.grad(total, leaf)[0], None, None
+
+
+def positive_columns(labels: Tensor, *, with_query: bool) -> tuple[Tensor, Tensor]:
+    """Return for each sample the samples of its class, [N, P], and which of these are real, not padding.
+
+    >>> columns, real = positive_columns(torch.tensor([7, 3, 7, 7]), with_query=False)
+    >>> columns[real].tolist()
+    [2, 3, 0, 3, 0, 2]
+    """
+    inverse, counts = labels.unique(return_inverse=True, return_counts=True)[1:]
+    order = inverse.argsort(stable=True)
+    starts = (counts.cumsum(0) - counts)[inverse, None]
+    left_out = 0 if with_query else 1
+    steps = torch.arange(int(counts.max()) - left_out, device=labels.device).expand(len(labels), -1)
+    real = steps < counts[inverse, None] - left_out
+    if not with_query:
+        steps = steps + (steps >= order.argsort()[:, None] - starts)  # skips the sample itself
+    return order[(starts + steps).clamp_max(len(labels) - 1)], real
+
+
+def find_queries(has_positive: Tensor) -> Tensor:
+    """Return the samples which have another of their class, as indices; there must be some."""
+    if not has_positive.any():
+        raise ValueError(
+            "no sample has another one of its class in the batch, so that nothing can be ranked; "
+            "raise batches.samples to 2 or more"
+        )
+    return has_positive.nonzero().flatten()
+
+
+def unit_rows(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Return the embeddings with length one, in float32 at least, if nothing is wrong with the batch."""
+    classes = int(labels.max()) + 1 if labels.numel() else 1
+    check_batch(embeddings, torch.empty(max(classes, 1), embeddings.shape[-1], device="meta"), labels)
+    unit = normalize(full_precision(embeddings)[0])
+    check_finite(unit, embeddings, embeddings)
+    return unit
+
+
+def check_lists(card: Card, sizes: tuple[int, int], embeddings: Tensor, labels: Tensor) -> None:
+    """Raise a ValueError when the batch does not fit the loss, or no class of it has enough samples.
+
+    Lone samples among others are let pass: they are ranked, but are no queries.
+    """
+    check_batch(embeddings, torch.empty(sizes, device="meta"), labels)
+    counts = labels.unique(return_counts=True)[1]
+    if len(counts) < card.min_classes or int(counts.max()) < card.min_samples:
+        card.check_batch(labels)
+
+
+def check_sizes(num_classes: int, embedding_size: int) -> tuple[int, int]:
+    """Return both, if they are at least one; a loss without parameters needs them for its checks alone."""
+    if num_classes < 1 or embedding_size < 1:
+        raise ValueError(
+            f"num_classes and embedding_size must be at least 1, got {num_classes} and {embedding_size}"
+        )
+    return num_classes, embedding_size
+
+
+def check_positive(**settings: float) -> None:
+    """Raise a ValueError that names the setting which is not positive, if any is not."""
+    for name, value in settings.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")

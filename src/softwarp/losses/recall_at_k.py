@@ -1,0 +1,158 @@
+"""Recall@k surrogate, RS@k (Patel et al. 2022): both steps of recall, rank and cut-off, become sigmoids.
+
+    loss_q = 1 - mean_k recall_q(k)
+    recall_q(k) = min(k, sum_{i in P_q} sigmoid((k - rank(i)) / tau_2)) / min(k, |P_q|)
+    rank(i) = 1 + sum_{j != i} sigmoid((s_qj - s_qi) / tau_1),   s = cosine similarity
+
+| symbol | parameter          | default          | where |
+|--------|--------------------|------------------|-------|
+| tau_1  | rank_temperature   | 0.01             | section 4 of the paper, official defaults |
+| tau_2  | recall_temperature | 1.0              | the same |
+| k      | cutoffs            | 1, 2, 4, 8, 16   | the same |
+|        | mix                | False            | SiMix, section 3 of the paper |
+
+SiMix: each pair of a class adds a virtual item a z_i + (1 - a) z_j, a uniform in 0 to 1, with that class
+and not normalised anew; virtual items are ranked and are queries, so that 4 a class become 10. The
+paper's batches hold 400 (CUB, Cars) or 4000 (SOP) images. Samples without another of their class are
+ranked, but are no queries.
+
+Differs from the official code: the query is neither in P_q nor among the items j, as in the paper; the
+official code counts it among j, which adds about 1 to each rank. Any order and any class counts will do.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from softwarp.losses.card import Card
+from softwarp.losses.ranking import (
+    BLOCK_ELEMENTS,
+    Lists,
+    check_lists,
+    check_positive,
+    check_sizes,
+    over_queries,
+    unit_rows,
+)
+
+CUTOFFS = (1, 2, 4, 8, 16)
+
+
+def recall_at_k_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    cutoffs: Sequence[int] = CUTOFFS,
+    rank_temperature: float = 0.01,
+    recall_temperature: float = 1.0,
+    mix: bool = False,
+    block_elements: int = BLOCK_ELEMENTS,
+) -> Tensor:
+    """Return one minus the mean surrogate recall of each query, [Q].
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> recall_at_k_loss(embeddings, torch.tensor([0, 0, 1, 1]), cutoffs=[1])
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
+    check_cutoffs(cutoffs)
+    check_positive(rank_temperature=rank_temperature, recall_temperature=recall_temperature)
+
+    def loss(lists: Lists) -> Tensor:
+        # Beside its rank of 1, each positive meets itself in the sum, which adds sigmoid(0) = 1/2.
+        rank = 0.5 + torch.sigmoid(lists.gaps() / rank_temperature).sum(2)
+        k = torch.tensor(cutoffs, dtype=rank.dtype, device=rank.device)
+        hits = torch.sigmoid((k - rank[:, :, None]) / recall_temperature) * lists.real[:, :, None]
+        most = torch.minimum(k, lists.real.sum(1, keepdim=True))
+        return 1 - (torch.minimum(hits.sum(1), k) / most).mean(1)
+
+    with torch.autocast(embeddings.device.type, enabled=False):
+        items = unit_rows(embeddings, labels)
+        if mix:
+            items, labels = similarity_mixup(items, labels)
+        return over_queries(loss, items, labels, with_query=False, block_elements=block_elements)
+
+
+def similarity_mixup(items: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return items and labels with a mixture of each pair of a class appended, by torch's generator.
+
+    >>> items, labels = similarity_mixup(torch.randn(5, 2), torch.tensor([0, 0, 0, 1, 1]))
+    >>> labels.tolist()
+    [0, 0, 0, 1, 1, 0, 0, 0, 1]
+    """
+    first, second = (labels[:, None] == labels).triu(1).nonzero().T
+    share = torch.rand(len(first), 1, dtype=items.dtype, device=items.device)
+    mixed = share * items[first] + (1 - share) * items[second]
+    return torch.cat([items, mixed]), torch.cat([labels, labels[first]])
+
+
+def check_cutoffs(cutoffs: Sequence[int]) -> None:
+    """Raise a ValueError unless there are cutoffs, all of them at least 1."""
+    if not len(cutoffs) or min(cutoffs) < 1:
+        raise ValueError(f"cutoffs must be numbers of at least 1, such as 1, 2, 4, got {list(cutoffs)}")
+
+
+class RecallAtKLoss(nn.Module):
+    """The mean RS@k loss over the queries of a batch.
+
+    >>> loss = RecallAtKLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(4, 4), torch.tensor([0, 5, 5, 0])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    card: ClassVar[Card] = Card(
+        title="RS@k",
+        citation="Patel, Tolias, Matas: Recall@k Surrogate Loss with Large Batches and Similarity Mixup. "
+        "CVPR 2022",
+        year=2022,
+        equation="1 - mean_k min(k, sum_i sigmoid((k - rank(i)) / tau_2)) / min(k, |P|)",
+        kind="ranking",
+        min_classes=2,
+        min_samples=2,
+        search_space={
+            "rank_temperature": ("log", 0.002, 0.1),
+            "recall_temperature": ("log", 0.3, 3.0),
+        },
+        notes="The query is not among the items it ranks, as in the paper; in the official code it is. "
+        "Batches of 400 to 4000 in the paper.",
+    )
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        cutoffs: Sequence[int] = CUTOFFS,
+        rank_temperature: float = 0.01,
+        recall_temperature: float = 1.0,
+        mix: bool = False,
+    ) -> None:
+        super().__init__()
+        check_cutoffs(cutoffs)
+        check_positive(rank_temperature=rank_temperature, recall_temperature=recall_temperature)
+        self.sizes = check_sizes(num_classes, embedding_size)
+        self.cutoffs = tuple(cutoffs)
+        self.rank_temperature = rank_temperature
+        self.recall_temperature = recall_temperature
+        self.mix = mix
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_lists(self.card, self.sizes, embeddings, labels)
+        return recall_at_k_loss(
+            embeddings,
+            labels,
+            cutoffs=self.cutoffs,
+            rank_temperature=self.rank_temperature,
+            recall_temperature=self.recall_temperature,
+            mix=self.mix,
+        ).mean()
+
+    def extra_repr(self) -> str:
+        classes, size = self.sizes
+        return (
+            f"num_classes={classes}, embedding_size={size}, cutoffs={list(self.cutoffs)}, "
+            f"rank_temperature={self.rank_temperature}, recall_temperature={self.recall_temperature}, "
+            f"mix={self.mix}"
+        )
