@@ -6,6 +6,26 @@ from typing import Any
 from torch import nn
 
 from softwarp.losses.card import Card
+from softwarp.losses.from_pml_pairs import (
+    CircleLoss,
+    ContrastiveLoss,
+    FastAPLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    SupConLoss,
+    TripletLoss,
+)
+from softwarp.losses.from_pml_proxies import (
+    ArcFaceLoss,
+    CosFaceLoss,
+    LargeMarginSoftmaxLoss,
+    NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
+    SoftTripleLoss,
+    SphereFaceLoss,
+)
 from softwarp.losses.proxy_nca_pp import ProxyNCAppLoss, proxy_nca_pp_loss
 from softwarp.losses.warped_softmax import (
     EuclideanSoftmaxLoss,
@@ -19,6 +39,23 @@ LOSSES: dict[str, type[nn.Module]] = {
     "warped_softmax": WarpedSoftmaxLoss,
     "euclidean_softmax": EuclideanSoftmaxLoss,
     "proxy_nca_pp": ProxyNCAppLoss,
+    # From pytorch-metric-learning
+    "contrastive": ContrastiveLoss,
+    "triplet": TripletLoss,
+    "n_pair": NPairLoss,
+    "lifted_structure": LiftedStructureLoss,
+    "margin": MarginLoss,
+    "multi_similarity": MultiSimilarityLoss,
+    "circle": CircleLoss,
+    "fast_ap": FastAPLoss,
+    "supcon": SupConLoss,
+    "proxy_anchor": ProxyAnchorLoss,
+    "soft_triple": SoftTripleLoss,
+    "normalized_softmax": NormalizedSoftmaxLoss,
+    "large_margin_softmax": LargeMarginSoftmaxLoss,
+    "sphereface": SphereFaceLoss,
+    "cosface": CosFaceLoss,
+    "arcface": ArcFaceLoss,
 }
 
 

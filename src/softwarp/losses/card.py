@@ -10,7 +10,8 @@ KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
 class Card:
     """A loss in words, and how it is trained when a recipe says no more than its name.
 
-    `search_space` maps a setting to ("log" | "float", low, high); learning rates are searched besides.
+    `search_space` maps a setting to ("log" | "float" | "int", low, high); learning rates are searched
+    besides.
     """
 
     title: str
