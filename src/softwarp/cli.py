@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softwarp.commands.losses import losses
+
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
@@ -41,6 +43,9 @@ def options(
 
         typer.echo(f"softwarp {installed('softwarp')}")
         raise typer.Exit
+
+
+app.command()(losses)
 
 
 @app.command()

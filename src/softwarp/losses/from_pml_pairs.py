@@ -149,8 +149,8 @@ class NPairLoss(nn.Module):
         self.card.check_batch(labels)
         rounds = list(pair_rounds(labels))
         values = [call_pml(self, embeddings, labels, indices=(*pairs, *pairs)) for pairs in rounds]
-        anchors = torch.tensor([len(pairs[0]) for pairs in rounds]).to(values[0])
-        return torch.stack(values) @ anchors / anchors.sum()
+        anchors = [len(pairs[0]) for pairs in rounds]
+        return sum(value * n for value, n in zip(values, anchors, strict=True)) / sum(anchors)
 
 
 def pair_rounds(labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
