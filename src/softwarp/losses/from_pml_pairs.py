@@ -34,9 +34,11 @@ class ContrastiveLoss(nn.Module):
     distance = "cosine"
     card: ClassVar[Card] = Card(
         title="Contrastive",
-        citation="Hadsell, Chopra, LeCun: Dimensionality Reduction by Learning an Invariant Mapping. CVPR 2006",
+        citation="Hadsell, Chopra, LeCun: Dimensionality Reduction by Learning an Invariant Mapping. "
+        "CVPR 2006",
         year=2006,
-        equation="mean of relu(d_ij - pos_margin) over positive + of relu(neg_margin - d_ij) over negative pairs",
+        equation="mean of relu(d_ij - pos_margin) over positive + of relu(neg_margin - d_ij) over "
+        "negative pairs",
         kind="pairs",
         min_classes=2,
         min_samples=2,
@@ -75,7 +77,8 @@ class TripletLoss(nn.Module):
         citation="Schroff, Kalenichenko, Philbin: FaceNet: A Unified Embedding for Face Recognition and "
         "Clustering. CVPR 2015",
         year=2015,
-        equation="mean of relu(d_ap^2 - d_an^2 + margin) over triplets with d_ap^2 < d_an^2 <= d_ap^2 + margin",
+        equation="mean of relu(d_ap^2 - d_an^2 + margin) over triplets with "
+        "d_ap^2 < d_an^2 <= d_ap^2 + margin",
         kind="pairs",
         min_classes=2,
         min_samples=2,
@@ -149,8 +152,9 @@ class NPairLoss(nn.Module):
         self.card.check_batch(labels)
         rounds = list(pair_rounds(labels))
         values = [call_pml(self, embeddings, labels, indices=(*pairs, *pairs)) for pairs in rounds]
-        anchors = [len(pairs[0]) for pairs in rounds]
-        return sum(value * n for value, n in zip(values, anchors, strict=True)) / sum(anchors)
+        counts = [len(anchors) for anchors, _ in rounds]
+        parts = [value * count / sum(counts) for value, count in zip(values, counts, strict=True)]
+        return torch.stack(parts).sum()
 
 
 def pair_rounds(labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -181,7 +185,8 @@ class LiftedStructureLoss(nn.Module):
         citation="Song, Xiang, Jegelka, Savarese: Deep Metric Learning via Lifted Structured Feature "
         "Embedding. CVPR 2016",
         year=2016,
-        equation="1/(2|P|) sum_{ij in P} relu(log(sum_k exp(margin - d_ik) + sum_l exp(margin - d_jl)) + d_ij)^2",
+        equation="1/(2|P|) sum_{ij in P} "
+        "relu(log(sum_k exp(margin - d_ik) + sum_l exp(margin - d_jl)) + d_ij)^2",
         kind="pairs",
         min_classes=2,
         min_samples=2,
@@ -363,7 +368,8 @@ class FastAPLoss(nn.Module):
         title="FastAP",
         citation="Cakir, He, Xia, Kulis, Sclaroff: Deep Metric Learning to Rank. CVPR 2019",
         year=2019,
-        equation="mean_i 1 - (1 / N_i+) sum_b h_ib+ H_ib+ / H_ib; h soft histograms of d^2, H their sums up to b",
+        equation="mean_i 1 - (1 / N_i+) sum_b h_ib+ H_ib+ / H_ib; "
+        "h soft histograms of d^2, H their sums up to b",
         kind="ranking",
         min_classes=2,
         min_samples=2,

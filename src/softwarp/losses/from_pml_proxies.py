@@ -195,9 +195,7 @@ class LargeMarginSoftmaxLoss(nn.Module):
         "starts from the plain softmax; scale is not in the paper (1); the rate ratio is ours.",
     )
 
-    def __init__(
-        self, num_classes: int, embedding_size: int, *, margin: int = 4, scale: float = 1.0
-    ) -> None:
+    def __init__(self, num_classes: int, embedding_size: int, *, margin: int = 4, scale: float = 1.0) -> None:
         from pytorch_metric_learning.losses import LargeMarginSoftmaxLoss as FromPML
 
         super().__init__()
@@ -235,9 +233,7 @@ class SphereFaceLoss(nn.Module):
         "starts from the plain softmax; scale is not in the paper (1).",
     )
 
-    def __init__(
-        self, num_classes: int, embedding_size: int, *, margin: int = 4, scale: float = 1.0
-    ) -> None:
+    def __init__(self, num_classes: int, embedding_size: int, *, margin: int = 4, scale: float = 1.0) -> None:
         from pytorch_metric_learning.losses import SphereFaceLoss as FromPML
 
         super().__init__()

@@ -10,8 +10,8 @@ DOCS = Path("docs/losses.md")
 
 HEAD = """# Losses
 
-Each is called `loss(embeddings, labels)` and made by `build_loss(name, num_classes, embedding_size, **settings)`.
-`softwarp losses` lists them, `softwarp losses NAME` explains one. This page is made from the same cards by
+Each is made by `build_loss(name, num_classes, embedding_size, **settings)` and called
+`loss(embeddings, labels)`. `softwarp losses` lists them, `softwarp losses NAME` explains one. This page is made from the same cards by
 `python -m softwarp.studies.losses_docs`; every loss is held to a loop in float64 written from its equation
 (`tests/test_loss_conformance.py`). To add one, see [examples/own_loss.py](../examples/own_loss.py).
 
@@ -54,8 +54,8 @@ def _paragraph(name: str) -> str:
     parts += [card.notes] if card.notes else []
     parts += [f"It trains besides: {card.networks}."] if card.networks else []
     parts += [
-        f"By default: {card.classes} classes x {card.samples} samples in a batch, {card.optimizer}, rate ratio "
-        f"{card.proxy_rate_ratio:g}. Search space: {space}."
+        f"By default: {card.classes} classes x {card.samples} samples in a batch, {card.optimizer}, "
+        f"rate ratio {card.proxy_rate_ratio:g}. Search space: {space}."
     ]
     return f"\n## {name}\n\n" + "\n\n".join(parts) + "\n"
 
