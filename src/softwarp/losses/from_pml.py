@@ -70,6 +70,8 @@ def lp_distance(**settings: Any) -> Any:
 def angles_of(cosines: Tensor) -> Tensor:
     """Return arccos, with gradient zero where it would be infinite: at 1 and -1.
 
+    PML clamps instead, which guards the value; whether the gradient too depends on the version of torch.
+
     >>> angles_of(torch.tensor([1.0, 0.0, -1.0]))
     tensor([0.0000, 1.5708, 3.1416])
     """
