@@ -25,3 +25,6 @@ class Case:
     classes: int = 4  # in the trial batch
     samples: int = 3  # of each class
     gradcheck: bool = True  # False where the gradient differs from the value's by design
+    order: str = ""  # why the order of samples within a class counts, where it does
+    renaming: str = ""  # why a class cannot take another's number, where it cannot
+    training: bool = True  # False where training mode is random beyond a seed: tried in eval mode

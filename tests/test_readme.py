@@ -60,6 +60,19 @@ def test_the_quickstart_runs_and_is_short(capsys):
     assert "alpha 5" in capsys.readouterr().out
 
 
+def test_a_loss_of_one_s_own_takes_one_file_and_one_line(capsys):
+    from softwarp.losses import LOSSES
+
+    before = dict(LOSSES)
+    try:
+        module = runpy.run_path(str(ROOT / "examples" / "own_loss.py"))
+        assert set(LOSSES) - set(before) == {"student"}
+        assert module["main"](steps=60) > 0.9
+    finally:
+        LOSSES.pop("student", None)
+    assert "Recall@1" in capsys.readouterr().out
+
+
 def test_every_link_and_every_file_of_the_tree_exists():
     links = [link for link in re.findall(r"\]\(([^)#]+)", README) if not link.startswith("http")]
     assert links

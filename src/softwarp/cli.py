@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softwarp.commands import data, training
+from softwarp.commands.losses import losses
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,6 +49,7 @@ app.command()(training.train)
 app.command()(training.recipes)
 app.command()(training.show)
 app.add_typer(data.app, name="data")
+app.command()(losses)
 
 
 @app.command()

@@ -76,4 +76,6 @@ def apply(recipe: Recipe, settings: Mapping[str, float]) -> Recipe:
 
 def _suggest(trial: optuna.Trial, name: str, bounds: tuple[str, float, float]) -> float:
     kind, low, high = bounds
+    if kind == "int":
+        return trial.suggest_int(name, int(low), int(high))
     return trial.suggest_float(name, low, high, log=kind == "log")

@@ -16,6 +16,26 @@ from softwarp.losses.cbml import CBMLLoss, cbml_loss
 from softwarp.losses.center_contrastive import CenterContrastiveLoss, center_contrastive_loss
 from softwarp.losses.contextual import ContextualLoss, contextual_loss
 from softwarp.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
+from softwarp.losses.from_pml_pairs import (
+    CircleLoss,
+    ContrastiveLoss,
+    FastAPLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    SupConLoss,
+    TripletLoss,
+)
+from softwarp.losses.from_pml_proxies import (
+    ArcFaceLoss,
+    CosFaceLoss,
+    LargeMarginSoftmaxLoss,
+    NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
+    SoftTripleLoss,
+    SphereFaceLoss,
+)
 from softwarp.losses.function_family import PowerLoss, ScaledLoss, power_loss, scaled_loss
 from softwarp.losses.group_loss import GroupLoss
 from softwarp.losses.hierarchical_proxies import HierarchicalProxiesLoss
@@ -66,6 +86,23 @@ LOSSES: dict[str, type[nn.Module]] = {
     "recall_at_k": RecallAtKLoss,
     "contextual": ContextualLoss,
     "osap": OSAPLoss,
+    # From pytorch-metric-learning
+    "contrastive": ContrastiveLoss,
+    "triplet": TripletLoss,
+    "n_pair": NPairLoss,
+    "lifted_structure": LiftedStructureLoss,
+    "margin": MarginLoss,
+    "multi_similarity": MultiSimilarityLoss,
+    "circle": CircleLoss,
+    "fast_ap": FastAPLoss,
+    "supcon": SupConLoss,
+    "proxy_anchor": ProxyAnchorLoss,
+    "soft_triple": SoftTripleLoss,
+    "normalized_softmax": NormalizedSoftmaxLoss,
+    "large_margin_softmax": LargeMarginSoftmaxLoss,
+    "sphereface": SphereFaceLoss,
+    "cosface": CosFaceLoss,
+    "arcface": ArcFaceLoss,
 }
 
 

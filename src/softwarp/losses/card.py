@@ -1,5 +1,6 @@
 """What a loss says of itself: the command line, the docs table and the trainer read it from here."""
 
+import inspect
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,7 +11,8 @@ KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
 class Card:
     """A loss in words, and how it is trained when a recipe says no more than its name.
 
-    `search_space` maps a setting to ("log" | "float", low, high); learning rates are searched besides.
+    `search_space` maps a setting to ("log" | "float" | "int", low, high); learning rates are searched
+    besides.
     """
 
     title: str
@@ -37,3 +39,23 @@ class Card:
                 f"each in a batch, got {len(counts)} classes with {int(counts.min())} or more; raise "
                 "batches.classes or batches.samples"
             )
+
+    def needs(self) -> str:
+        """Return what a batch must hold, in a few words."""
+        if self.min_classes == self.min_samples == 1:
+            return "any batch"
+        return f"{self.min_classes} classes x {self.min_samples} samples"
+
+
+def settings_of(loss_class: type) -> dict[str, str]:
+    """Return the default of each setting of a loss as text, "required" where there is none.
+
+    >>> from softwarp.losses import ProxyNCAppLoss
+    >>> settings_of(ProxyNCAppLoss)
+    {'scale': '9.0', 'proxy_init': 'proxy_nca_pp'}
+    """
+    parameters = list(inspect.signature(loss_class).parameters.values())[2:]
+    return {
+        parameter.name: "required" if parameter.default is parameter.empty else str(parameter.default)
+        for parameter in parameters
+    }

@@ -51,6 +51,16 @@ def check_batch(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> None:
             f"embeddings have {embeddings.shape[1]} dimensions, proxies {proxies.shape[1]}: "
             "construct the loss with embedding_size equal to the model's output size"
         )
+    check_input(embeddings, labels, *proxies.shape)
+
+
+def check_input(embeddings: Tensor, labels: Tensor, num_classes: int, embedding_size: int) -> None:
+    """Raise a ValueError that says what is wrong with a batch, for a loss that need not have proxies."""
+    if embeddings.dim() != 2 or embeddings.shape[1] != embedding_size:
+        raise ValueError(
+            f"embeddings must be [N, D] with D = {embedding_size}, got {list(embeddings.shape)}: "
+            "construct the loss with embedding_size equal to the model's output size"
+        )
     if not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating point, got {embeddings.dtype}; call .float() on them")
     if labels.shape != embeddings.shape[:1]:
@@ -62,29 +72,28 @@ def check_batch(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> None:
     if not len(labels):
         raise ValueError("the batch is empty: give at least one embedding")
     low, high = (int(bound) for bound in torch.aminmax(labels))
-    if low < 0 or high >= len(proxies):
+    if low < 0 or high >= num_classes:
         raise ValueError(
-            f"labels must be 0 to {len(proxies) - 1} for {len(proxies)} classes, got {low} to {high}; "
+            f"labels must be 0 to {num_classes - 1} for {num_classes} classes, got {low} to {high}; "
             "renumber the classes or construct the loss with a larger num_classes"
         )
 
 
-def check_finite(loss: Tensor, embeddings: Tensor, proxies: Tensor) -> None:
+def check_finite(loss: Tensor, embeddings: Tensor, proxies: Tensor | None = None) -> None:
     """Raise a ValueError that names the rows which made the loss NaN or infinite, if any did."""
     if math.isfinite(loss.detach().sum()):
         return
-    for name, tensor in (("embeddings", embeddings), ("proxies", proxies)):
-        rows = (~torch.isfinite(tensor)).any(dim=1).nonzero().flatten().tolist()
+    tensors = {"embeddings": embeddings} | ({} if proxies is None else {"proxies": proxies})
+    for name, tensor in tensors.items():
+        rows = (~torch.isfinite(tensor)).flatten(1).any(dim=1).nonzero().flatten().tolist()
         if rows:
             shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
             raise ValueError(
                 f"{name} hold NaN or infinity in {len(rows)} of {len(tensor)} rows ({shown}): "
                 "lower the learning rate or clip gradients, and look at the input of those rows"
             )
-    raise ValueError(
-        f"the loss overflows {loss.dtype}: embeddings reach {embeddings.abs().max():.3g}, "
-        f"proxies {proxies.abs().max():.3g}; lower the learning rate or the scale"
-    )
+    reach = ", ".join(f"{name} reach {tensor.abs().max():.3g}" for name, tensor in tensors.items())
+    raise ValueError(f"the loss overflows {loss.dtype}: {reach}; lower the learning rate or the scale")
 
 
 def check_positive(**numbers: float) -> None:

@@ -1,0 +1,107 @@
+"""How the losses of pytorch-metric-learning (PML) are made and called here.
+
+`from_pml_pairs.py` and `from_pml_proxies.py` hold the losses: PML's class, our names, the defaults of the
+paper that introduced each. PML takes seconds to import, so it is imported when a loss is made.
+
+Parameters are ours, class first ([C, ...]), and PML's class gets them for one call as wide temporaries:
+it casts its parameters in place to the type of the embeddings, which would leave half-precision proxies.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from softwarp.losses.distances import check_finite, check_input, euclidean_distances, full_precision
+
+Indices = tuple[Tensor, ...]
+
+
+def call_pml(
+    loss: Any, embeddings: Tensor, labels: Tensor, *, indices: Indices | None = None, **parameters: Tensor
+) -> Tensor:
+    """Return the value of `loss.pml` with these parameters, checked, in float32 at least.
+
+    Args:
+        loss: one of our modules, with num_classes, embedding_size, card, pml and perhaps a miner.
+        indices: the pairs or triplets to use; else those that the miner finds, or all.
+    """
+    check_input(embeddings, labels, loss.num_classes, loss.embedding_size)
+    loss.card.check_batch(labels)
+    labels = labels.long()
+    with torch.autocast(embeddings.device.type, enabled=False):
+        wide, *values = full_precision(embeddings, *parameters.values())
+        if indices is None and hasattr(loss, "miner"):
+            check_finite(wide.abs().amax(), wide)  # a miner would find nothing in NaN, and the loss be 0
+            indices = loss.miner(wide, labels)
+        arguments = (wide, labels, indices)
+        value: Tensor = functional_call(loss.pml, dict(zip(parameters, values, strict=True)), arguments)
+    check_finite(value, embeddings, getattr(loss, "proxies", None))
+    return value
+
+
+def take_parameter(pml: Any, name: str) -> Tensor:
+    """Return the tensor that PML's module starts with, and leave the module without it."""
+    start: Tensor = getattr(pml, name).detach()
+    setattr(pml, name, None)
+    return start
+
+
+def take_proxies(pml: Any, name: str = "W") -> nn.Parameter:
+    """Return PML's weights [D, C] as our proxies [C, D]."""
+    return nn.Parameter(take_parameter(pml, name).T.contiguous())
+
+
+def lp_distance(**settings: Any) -> Any:
+    """Return PML's Euclidean distance, made of direct differences.
+
+    PML's own takes matrix products beyond 25 rows, and in float32 those lose half the digits of small
+    distances.
+    """
+    from pytorch_metric_learning.distances import LpDistance
+
+    distance = LpDistance(**settings)
+    distance.compute_mat = euclidean_distances
+    return distance
+
+
+def angles_of(cosines: Tensor) -> Tensor:
+    """Return arccos, with gradient zero where it would be infinite: at 1 and -1.
+
+    PML clamps instead, which guards the value; whether the gradient too depends on the version of torch.
+
+    >>> angles_of(torch.tensor([1.0, 0.0, -1.0]))
+    tensor([0.0000, 1.5708, 3.1416])
+    """
+    inside = cosines.abs() < 1
+    angles = torch.acos(torch.where(inside, cosines, 0.0))
+    return torch.where(inside, angles, math.pi * (cosines < 0))
+
+
+def check_positive(**settings: float) -> None:
+    """Raise a ValueError that names the first setting which is not positive and finite."""
+    for name, value in settings.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
+def check_not_negative(**settings: float) -> None:
+    """Raise a ValueError that names the first setting which is negative or not finite."""
+    for name, value in settings.items():
+        if not (value >= 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be at least 0 and finite, got {value}")
+
+
+def check_whole(*, at_least: int = 1, **settings: int) -> None:
+    """Raise a ValueError that names the first setting which is not a whole number, or too small."""
+    for name, value in settings.items():
+        if int(value) != value or value < at_least:
+            raise ValueError(f"{name} must be a whole number, at least {at_least}, got {value}")
+
+
+def check_choice(value: str, choices: tuple[str, ...], name: str) -> None:
+    """Raise a ValueError that lists the choices, unless the value is one of them."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

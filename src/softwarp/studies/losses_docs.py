@@ -1,0 +1,65 @@
+"""docs/losses.md, made from the cards of the losses: python -m softwarp.studies.losses_docs"""
+
+from pathlib import Path
+
+from softwarp.files import write_text
+from softwarp.losses import LOSSES, card_of
+from softwarp.losses.card import settings_of
+
+DOCS = Path("docs/losses.md")
+
+HEAD = """# Losses
+
+Each is made by `build_loss(name, num_classes, embedding_size, **settings)` and called
+`loss(embeddings, labels)`. `softwarp losses` lists them, `softwarp losses NAME` explains one. This page is
+made from the same cards by `python -m softwarp.studies.losses_docs`; every loss is held to a loop in float64
+written from its equation (`tests/test_loss_conformance.py`). To add one, see
+[examples/own_loss.py](../examples/own_loss.py).
+
+| name | loss | year | distance | kind | a batch needs | settings |
+|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Write docs/losses.md."""
+    write_text(DOCS, page())
+
+
+def page() -> str:
+    """Return the whole page: a row and a paragraph for each loss."""
+    return HEAD + "".join(map(_row, LOSSES)) + "".join(map(_paragraph, LOSSES))
+
+
+def _row(name: str) -> str:
+    card, loss = card_of(name), LOSSES[name]
+    settings = ", ".join(f"{key} {value}" for key, value in settings_of(loss).items())
+    cells = (
+        f"`{name}`",
+        card.title,
+        str(card.year),
+        str(vars(loss)["distance"]),
+        card.kind,
+        card.needs(),
+        settings,
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _paragraph(name: str) -> str:
+    card = card_of(name)
+    space = ", ".join(
+        f"{key} {low:g} to {high:g} ({kind})" for key, (kind, low, high) in card.search_space.items()
+    )
+    parts = [f"{card.citation}.", f"```\n{card.equation}\n```"]
+    parts += [card.notes] if card.notes else []
+    parts += [f"It trains besides: {card.networks}."] if card.networks else []
+    parts += [
+        f"By default: {card.classes} classes x {card.samples} samples in a batch, {card.optimizer}, "
+        f"rate ratio {card.proxy_rate_ratio:g}. Search space: {space}."
+    ]
+    return f"\n## {name}\n\n" + "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    main()
