@@ -180,6 +180,7 @@ def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
     frozen = any(phase.freeze_backbone for phase in recipe.phases)
     accelerator = Accelerator(
+        cpu=not torch.accelerator.is_available(),  # else it would overlook the other processes
         mixed_precision="no" if recipe.precision == "fp32" else recipe.precision,
         log_with=list(recipe.trackers) or None,
         project_dir=folder,
