@@ -359,8 +359,15 @@ def test_wrong_parameters_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         WarpedSoftmaxLoss(4, 3, **{**WARP, **change})
     if "proxy_init" not in change and "<=" not in message:
-        with pytest.raises(ValueError, match=message):
-            warped_softmax_loss(E2, P2, Y2, **{**WARP, **change})
+        for function in (warped_softmax_loss, fused_warped_softmax_loss):
+            with pytest.raises(ValueError, match=message):
+                function(E2, P2, Y2, **{**WARP, **change})
+
+
+@pytest.mark.parametrize("name", ["chunk_rows", "tile_columns"])
+def test_chunks_of_nothing_are_named(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        fused_warped_softmax_loss(E2, P2, Y2, **WARP, **{name: 0})
 
 
 def test_functions_take_slopes_that_modules_refuse():
