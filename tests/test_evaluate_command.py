@@ -248,9 +248,9 @@ def test_half_precision_and_whole_numbers_are_read(tmp_path):
     save_file({"a": torch.ones(2, 3).to(torch.float8_e4m3fn)}, tmp_path / "e.safetensors")
     assert load_embeddings(tmp_path / "e.safetensors").dtype == torch.float32
     np.save(tmp_path / "c.npy", np.full((2, 3), 2**40 + 1))
-    assert load_embeddings(tmp_path / "c.npy")[0, 0] == 2**40 + 1
+    assert load_embeddings(tmp_path / "c.npy")[0, 0].item() == 2**40 + 1
     np.save(tmp_path / "d.npy", np.full((2, 3), 2**30 + 1, dtype=np.int32))
-    assert load_embeddings(tmp_path / "d.npy")[0, 0] == 2**30 + 1
+    assert load_embeddings(tmp_path / "d.npy")[0, 0].item() == 2**30 + 1
 
 
 def test_several_arrays_need_a_key(tmp_path):
