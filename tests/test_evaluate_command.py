@@ -1,5 +1,6 @@
 import json
 import pickle
+import struct
 import subprocess
 import sys
 
@@ -114,6 +115,18 @@ def test_a_run_folder_is_measured_with_the_distance_of_its_loss(table):
         result = run(folder / name, "--json")
         assert result["distance"] == distance
         assert result["metrics"] == retrieval_metrics(array, numbers, distance=distance)
+
+
+def test_a_run_with_a_loss_that_is_not_there_is_named(table):
+    from softwarp.recipe import parse_recipe
+    from softwarp.runs import Run
+
+    folder, array, numbers = table
+    phases = [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}]
+    done = Run.create(folder / "run", parse_recipe({"loss": {"name": "proxy_nca"}, "phases": phases}))
+    done.save_embeddings(torch.from_numpy(array), torch.from_numpy(numbers))
+    with pytest.raises(ValueError, match="no loss is called 'proxy_nca'"):
+        load_tables(folder / "run", None, None, None, None, None)
 
 
 def test_the_table_for_people(table):
@@ -232,8 +245,12 @@ def test_half_precision_and_whole_numbers_are_read(tmp_path):
     assert load_embeddings(tmp_path / "a.safetensors").dtype == torch.float32
     np.save(tmp_path / "b.npy", np.ones((2, 3), dtype=np.float16))
     assert load_embeddings(tmp_path / "b.npy").dtype == torch.float32
+    save_file({"a": torch.ones(2, 3).to(torch.float8_e4m3fn)}, tmp_path / "e.safetensors")
+    assert load_embeddings(tmp_path / "e.safetensors").dtype == torch.float32
     np.save(tmp_path / "c.npy", np.full((2, 3), 2**40 + 1))
-    assert load_embeddings(tmp_path / "c.npy")[0, 0] == 2**40 + 1
+    assert load_embeddings(tmp_path / "c.npy")[0, 0].item() == 2**40 + 1
+    np.save(tmp_path / "d.npy", np.full((2, 3), 2**30 + 1, dtype=np.int32))
+    assert load_embeddings(tmp_path / "d.npy")[0, 0].item() == 2**30 + 1
 
 
 def test_several_arrays_need_a_key(tmp_path):
@@ -243,6 +260,21 @@ def test_several_arrays_need_a_key(tmp_path):
     assert load_embeddings(tmp_path / "a.npz", "second").sum() == 0
     with pytest.raises(ValueError, match="no array `labels`"):
         load_labels(tmp_path / "a.npz")
+
+
+def test_an_archive_called_npy_and_a_damaged_one_are_named(tmp_path):
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.savez(file, embeddings=np.ones((2, 3)))
+    for load in (load_embeddings, load_labels):
+        with pytest.raises(ValueError, match=r"a\.npy holds named arrays; call it \.npz"):
+            load(tmp_path / "a.npy")
+    np.savez_compressed(tmp_path / "b.npz", embeddings=np.random.default_rng(0).normal(size=(99, 9)))
+    whole = (tmp_path / "b.npz").read_bytes()
+    start = 30 + sum(struct.unpack("<HH", whole[26:30]))  # of what is compressed
+    for place in (start, start + 99):
+        (tmp_path / "b.npz").write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+        with pytest.raises(ValueError, match="cannot be read"):
+            load_embeddings(tmp_path / "b.npz")
 
 
 def test_the_same_name_is_the_same_class_across_files(tmp_path):

@@ -48,6 +48,17 @@ def test_blocks_change_nothing(monkeypatch):
     assert geometry_metrics(points, labels) == pytest.approx(whole, rel=1e-9)
 
 
+def test_far_from_the_origin_no_digits_are_lost():
+    """With more than 25 rows torch's distances come from a product, unless told otherwise."""
+    points, labels = draw(0, count=300, classes=3)
+    near = geometry_metrics(points, labels)
+    far = geometry_metrics(points + 1e7, labels)
+    assert far["compactness"] == pytest.approx(near["compactness"], rel=1e-7)
+    labels = np.arange(300) // 5
+    near, far = geometry_metrics(points, labels), geometry_metrics(points + 1e7, labels)
+    assert far["separability"] == pytest.approx(near["separability"], rel=1e-7)
+
+
 def test_spectrum_of_directions_used_alike_and_of_one():
     alike = geometry_metrics(torch.eye(6), torch.arange(6) % 2)
     assert alike["spectral_decay"] == pytest.approx(0, abs=1e-12)
@@ -70,7 +81,7 @@ def test_wrong_inputs_are_named():
         average_distance_to_proxy(points, labels, torch.zeros(2, 4))
     with pytest.raises(ValueError, match="rows of the 2 proxies"):
         average_distance_to_proxy(points, torch.tensor([0, 2]), proxies)
-    with pytest.raises(ValueError, match="rows of the 2 proxies"):
+    with pytest.raises(ValueError, match="rows of the 2 proxies; got -1 to 0"):
         average_distance_to_proxy(points, torch.tensor([0, -1]), proxies)
 
 

@@ -1,3 +1,5 @@
+import struct
+
 import numpy as np
 import pytest
 import torch
@@ -60,9 +62,14 @@ def test_a_damaged_cache_is_drawn_again(tmp_path, monkeypatch):
     (file,) = tmp_path.iterdir()
     assert load_glyphs().sha256 == first.sha256
     assert len(drawings) == 1  # the second came from the cache
-    file.write_bytes(file.read_bytes()[:100])
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100])
     assert load_glyphs().sha256 == first.sha256
     assert len(drawings) == 2
+    start = 30 + sum(struct.unpack("<HH", whole[26:30]))  # of what is compressed
+    file.write_bytes(whole[:start] + b"\xff" + whole[start + 1 :])
+    assert load_glyphs().sha256 == first.sha256
+    assert len(drawings) == 3
 
 
 def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):

@@ -85,8 +85,8 @@ def test_with_delta_the_force_is_no_functions_gradient(delta, circulates):
 def test_the_figure_is_written(tmp_path, monkeypatch):
     coarse = landscape.collect(columns=33)
     monkeypatch.setattr(landscape, "collect", lambda: coarse)
-    landscape.main(tmp_path / "landscape.svg")
-    text = (tmp_path / "landscape.svg").read_text(encoding="utf-8")
+    landscape.main(tmp_path / "new" / "landscape.svg")
+    text = (tmp_path / "new" / "landscape.svg").read_text(encoding="utf-8")
     assert text.startswith("<svg")
     assert text.count("<image") >= 4  # a surface in each panel
 

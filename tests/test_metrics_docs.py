@@ -31,8 +31,9 @@ def test_the_table_is_made_from_results():
 def test_every_metric_is_defined():
     names = [*measure(torch.rand(6, 2), torch.arange(6) % 2, families=FAMILIES, ks=(1,))["metrics"]]
     assert len(names) > 10
+    defined = [line.split("|")[1] for line in DOCS.splitlines() if line.startswith("|")]
     for name in [*names, "map@K", "ndcg@K", "average_distance_to_proxy", "accuracy", "tar@far=F", "auc"]:
-        assert f"`{name.replace('recall@1', 'recall@K')}`" in DOCS, name
+        assert any(f"`{name.replace('recall@1', 'recall@K')}`" in cell for cell in defined), name
 
 
 def test_contenders_agree_on_small_data():

@@ -5,7 +5,10 @@ import runpy
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from softwarp.studies import demo
 from softwarp.studies.demo import demo_recipes, over_seeds
 from softwarp.studies.tables import with_tables
 from softwarp.tune import apply, space
@@ -44,6 +47,15 @@ def test_mean_and_deviation_over_seeds():
 
     (row,) = over_seeds([result(1.0), result(2.0), result(3.0)])
     assert (row["mean"]["map@r"], row["deviation"]["map@r"], row["seconds"]) == (2.0, 1.0, 2.0)
+
+
+def test_one_seed_is_refused_before_anything_is_trained(monkeypatch):
+    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("trained"))
+    app = typer.Typer()
+    app.command()(demo.main)
+    result = CliRunner().invoke(app, ["--seeds", "1"])
+    assert result.exit_code == 2
+    assert "--seeds" in result.output
 
 
 def test_the_snippet_runs():

@@ -25,6 +25,20 @@ def test_the_gallery_frames_right_and_wrong():
     assert hits["bad"] == [False] * 11
 
 
+def test_no_query_is_shown_twice():
+    labels = torch.arange(2).repeat_interleave(12)
+    points = labels[:, None].float() * 10 + torch.linspace(0, 1, 12).repeat(2)[:, None]
+    points[12] = 5.4  # the only one that finds the other class among its nearest
+    images = torch.zeros(24, 1, 4, 4, dtype=torch.uint8)
+    assert len(gallery(images, {"one": (points, labels, "euclidean")})) == 1
+
+
+def test_every_run_has_its_curve():
+    rows = [{"epoch": 1, "loss": 2.0, "avg_dtp": 3.0}]
+    drawn = [curves(dict.fromkeys("abcdef"[:count], rows), {}) for count in (4, 5)]
+    assert drawn[0] != drawn[1]
+
+
 def test_alpha_is_drawn_phase_by_phase():
     recipe = demo_recipes()["warped_softmax"].model_dump()
     recipe["loss"]["settings"]["alpha"] = 7.0

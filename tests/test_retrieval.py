@@ -281,6 +281,12 @@ def test_means_leave_out_queries_without_positives_and_count_them():
     assert math.isnan(alone["map@r"])
 
 
+def test_whole_numbers_keep_their_digits():
+    points = 2**30 + np.array([[0], [40], [1], [41]])
+    for dtype in (np.int32, np.int64):
+        assert retrieval_metrics(points.astype(dtype), np.array([0, 1, 0, 1]))["recall@1"] == 1
+
+
 def test_duplicates_are_neighbours_and_the_query_is_not():
     points, labels = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
     assert retrieval_per_query(points, labels, ks=(1,))["recall@1"].tolist() == [0, 0, 1, 0]

@@ -33,6 +33,8 @@ def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path):
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 2, "lo')
     assert run.history() == [{"epoch": 1}]
+    run.log({"epoch": 2})
+    assert run.history() == [{"epoch": 1}, {"epoch": 2}]
 
 
 def test_a_new_run_leaves_nothing_of_the_old_one_but_foreign_files(tmp_path):

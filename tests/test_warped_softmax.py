@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from softwarp.losses import (
     EuclideanSoftmaxLoss,
     WarpedSoftmaxLoss,
+    fused,
     fused_warped_softmax_loss,
     softmax_loss,
     warped_softmax_loss,
@@ -127,12 +128,22 @@ def test_the_graph_can_be_used_twice():
     torch.testing.assert_close(embeddings.grad, 2 * once)
 
 
-def test_without_gradients_nothing_is_kept():
-    embeddings, proxies = torch.randn(3, 2), torch.randn(4, 2, requires_grad=True)
+def test_gradients_are_only_made_where_somebody_wants_them(monkeypatch):
+    made = []
+    original = fused._chunk
+
+    def spy(*arguments):
+        made.append(arguments[6] is not None)
+        return original(*arguments)
+
+    monkeypatch.setattr(fused, "_chunk", spy)
+    embeddings, proxies, labels = torch.randn(3, 2), torch.randn(4, 2), torch.tensor([0, 1, 2])
+    fused_warped_softmax_loss(embeddings, proxies, labels, **WARP)
+    proxies.requires_grad_()
     with torch.no_grad():
-        loss = fused_warped_softmax_loss(embeddings, proxies, torch.tensor([0, 1, 2]), **WARP)
-    assert not loss.requires_grad
-    assert proxies.grad is None
+        fused_warped_softmax_loss(embeddings, proxies, labels, **WARP)
+    fused_warped_softmax_loss(embeddings, proxies, labels, **WARP)
+    assert made == [False, False, True]
 
 
 @pytest.mark.parametrize("norm", [1e-6, 1e-3, 1.0, 1e3, 1e6])
@@ -226,7 +237,7 @@ def test_a_tiny_loss_keeps_its_digits():
     loss = fused_warped_softmax_loss(
         torch.tensor([[1.0]]), torch.tensor([[0.0], [41.0]]), torch.tensor([0]), alpha=0.0, k1=1.0, k2=1.0
     )
-    assert loss.item() == pytest.approx(np.exp(-39.0), rel=1e-5)
+    assert loss.item() == pytest.approx(np.exp(-39.0), rel=1e-5, abs=0)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +254,12 @@ def test_the_functions_of_table_3(own, other):
     torch.testing.assert_close(losses.detach(), expected)
     losses.sum().backward()
     assert torch.isfinite(embeddings.grad).all()
+
+
+def test_powers_have_a_gradient_of_zero_at_zero():
+    t = torch.tensor([0.0, 4.0], requires_grad=True)
+    (grad,) = torch.autograd.grad(power(0.5)(t).sum(), t)
+    assert grad.tolist() == [0.0, 0.25]
 
 
 def test_delta_restores_the_value_below_alpha_and_leaves_the_gradient():
@@ -342,8 +359,15 @@ def test_wrong_parameters_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         WarpedSoftmaxLoss(4, 3, **{**WARP, **change})
     if "proxy_init" not in change and "<=" not in message:
-        with pytest.raises(ValueError, match=message):
-            warped_softmax_loss(E2, P2, Y2, **{**WARP, **change})
+        for function in (warped_softmax_loss, fused_warped_softmax_loss):
+            with pytest.raises(ValueError, match=message):
+                function(E2, P2, Y2, **{**WARP, **change})
+
+
+@pytest.mark.parametrize("name", ["chunk_rows", "tile_columns"])
+def test_chunks_of_nothing_are_named(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        fused_warped_softmax_loss(E2, P2, Y2, **WARP, **{name: 0})
 
 
 def test_functions_take_slopes_that_modules_refuse():

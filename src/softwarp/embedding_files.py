@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
+from zlib import error as DeflateError
 
 import numpy as np
 import torch
@@ -99,13 +100,14 @@ def load_embeddings(path: Path, key: str | None = None) -> Tensor:
     """Embeddings [N, D] from .npy, .npz or .safetensors; `key` names the array where a file holds several."""
     _check_file(path, (".npy", ".npz", ".safetensors"), "embeddings")
     if path.suffix == ".npy":
-        array = _read_numpy(path)
+        array = _read_array(path)
     else:
         arrays = _read_arrays(path)
         array = arrays[_choose(list(arrays), key, path)]
     if array.ndim != 2 or array.dtype.kind not in "fiu" or 0 in array.shape:
         raise ValueError(f"{path}: embeddings must be numbers [rows, dimensions]; got {_shape(array)}")
-    return torch.from_numpy(array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64))
+    exact = np.can_cast(array.dtype, np.float32)  # which cannot hold every int32
+    return torch.from_numpy(array.astype(np.float32 if exact else np.float64))
 
 
 def load_labels(path: Path) -> list[str]:
@@ -119,7 +121,7 @@ def load_labels(path: Path) -> list[str]:
     elif path.suffix == ".csv":
         labels = _csv_column(path)
     else:
-        array = _read_numpy(path) if path.suffix == ".npy" else _label_array(path)
+        array = _read_array(path) if path.suffix == ".npy" else _label_array(path)
         if array.ndim != 1 or array.dtype.kind not in "iuU":
             raise ValueError(f"{path}: labels must be a row of whole numbers or text; got {_shape(array)}")
         labels = [str(label) for label in array.tolist()]
@@ -185,10 +187,18 @@ def _read_numpy(path: Path) -> Any:
     try:
         loaded = np.load(path, allow_pickle=False)
         return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except (ValueError, OSError, EOFError, BadZipFile) as error:
+    except (ValueError, OSError, EOFError, BadZipFile, DeflateError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}); save it again as {path.suffix}, no pickle"
         ) from None
+
+
+def _read_array(path: Path) -> NDArray[Any]:
+    """The one array of an .npy file."""
+    array = _read_numpy(path)
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path} holds named arrays; call it .npz")
+    return array
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -205,8 +215,9 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         tensors = load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} cannot be read ({error}); save it again as .safetensors") from None
-    half = torch.bfloat16  # which NumPy does not know
-    return {name: (each.float() if each.dtype == half else each).numpy() for name, each in tensors.items()}
+    # NumPy knows neither bfloat16 nor the floats of 8 bits.
+    small = {name for name, each in tensors.items() if each.is_floating_point() and each.itemsize < 4}
+    return {name: (each.float() if name in small else each).numpy() for name, each in tensors.items()}
 
 
 def _label_array(path: Path) -> NDArray[Any]:

@@ -28,15 +28,19 @@ FAMILIES = ("retrieval", "clustering", "geometry")
 def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
     """Return the embeddings of all images, [N, D], on the CPU; the model is in evaluation mode meanwhile.
 
+    Afterwards each of its modules is in the mode it was in: frozen batch norms stay frozen.
+
     >>> embed(nn.Flatten(), torch.zeros(3, 1, 2, 2)).shape
     torch.Size([3, 4])
     """
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    embeddings = torch.cat([model(batch.to(device)).float().cpu() for batch in images.split(batch_size)])
-    model.train(was_training)
-    return embeddings
+    try:
+        return torch.cat([model(batch.to(device)).float().cpu() for batch in images.split(batch_size)])
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def load_model(folder: Path) -> Embedder:

@@ -91,9 +91,11 @@ class Run:
         return read_recipe(self.folder / "recipe.yaml")
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Append one row to metrics.jsonl and bring it to the disk."""
-        with (self.folder / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        """Append one row to metrics.jsonl and bring it to the disk; a line that a crash cut short goes."""
+        with (self.folder / "metrics.jsonl").open("a+b") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(json.dumps(row).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 

@@ -164,14 +164,19 @@ def end_epoch(job: Job, phase: Phase, number: int, started: float) -> bool:
 
 def finish(job: Job, started: float) -> None:
     """Evaluate, and write model, embeddings and result: the run is done when the result is there."""
-    recipe, state = job.recipe, job.state
+    recipe = job.recipe
     if recipe.evaluation.patience:
         job.judged.load_state_dict(job.run.load_model())  # the best that validation saw
     measured = evaluate(
         job, job.judged, distance=str(job.loss.distance), clustering=recipe.evaluation.clustering, keep=True
     )
-    if not job.accelerator.is_main_process:
-        return
+    if job.accelerator.is_main_process:
+        _write(job, measured, started)
+    job.accelerator.wait_for_everyone()  # the result is there for all
+
+
+def _write(job: Job, measured: dict[str, float], started: float) -> None:
+    recipe, state = job.recipe, job.state
     job.run.save_model(job.judged.state_dict())
     last = job.run.history()[-1]
     if recipe.evaluation.patience:

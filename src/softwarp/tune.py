@@ -49,6 +49,8 @@ def search(
     study.optimize(objective, n_trials=max(0, trials - done))
     rows = [{"settings": trial.params, "value": trial.value, **trial.user_attrs} for trial in study.trials]
     finished = [row for row in rows if row["value"] is not None]
+    if finished and all("error" in row for row in finished):
+        raise ValueError(f"not one of {len(finished)} trials ended well; the last: {finished[-1]['error']}")
     return sorted(finished, key=lambda row: -row["value"])
 
 

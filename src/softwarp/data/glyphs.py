@@ -7,6 +7,7 @@ alike in any style are one class, under the first of them: no classifier could t
 import hashlib
 import unicodedata
 import zipfile
+import zlib
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -59,7 +60,7 @@ def load_glyphs() -> Glyphs:
     path = cache_folder() / f"glyphs-{SIZE}-{FONT_SIZE}-{BASELINE}-{ALIKE}-{versions}.npz"
     try:
         images, codes = _read(path)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):  # not there yet, or damaged
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):  # not there, or damaged
         images, codes = draw_glyphs()
         _keep(path, images, codes)
     labels = torch.arange(len(codes)).repeat_interleave(len(STYLES))

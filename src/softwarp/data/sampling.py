@@ -13,8 +13,10 @@ class BalancedBatches(Sampler[list[int]]):
     """Yield batches of `classes_per_batch` classes x `samples_per_class` samples, for ever new epochs.
 
     Classes come in random order, each once before any comes again; a class's samples likewise, so that
-    an epoch of N / batch-size batches shows (nearly) every sample once. A class with fewer samples than
-    asked gives some of them twice. The order depends on `seed` and `epoch` alone.
+    with classes of one size an epoch of N / batch-size batches shows (nearly) every sample once. Where the
+    classes left over at the end of a round do not fill a batch, they come first in the next round, and once
+    for both. A class with fewer samples than asked gives some of them twice. The order depends on `seed`
+    and `epoch` alone.
 
     >>> labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
     >>> batches = BalancedBatches(labels, classes_per_batch=2, samples_per_class=2, seed=0)
@@ -25,7 +27,8 @@ class BalancedBatches(Sampler[list[int]]):
     def __init__(self, labels: Tensor, *, classes_per_batch: int, samples_per_class: int, seed: int) -> None:
         if min(classes_per_batch, samples_per_class) < 1:
             raise ValueError("classes_per_batch and samples_per_class must be at least 1")
-        self.members = [(labels == label).nonzero().flatten() for label in labels.unique()]
+        counts = labels.unique(return_counts=True)[1]
+        self.members = labels.argsort(stable=True).split(counts.tolist())
         if classes_per_batch > len(self.members):
             raise ValueError(
                 f"classes_per_batch is {classes_per_batch} but there are only {len(self.members)} classes; "

@@ -115,6 +115,38 @@ def fused_warped_softmax_loss(
         chunk_rows: rows of the N x C matrix that are held at a time; by default 128 MB of them.
         tile_columns: columns worked on at a time; by default as many as stay in the cache.
     """
+    check_warp(len(proxies), alpha=alpha, k1=k1, k2=k2, scale=scale, delta=delta)
+    for name, size in (("chunk_rows", chunk_rows), ("tile_columns", tile_columns)):
+        if size is not None and size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}; leave it out for the default")
+    return _fused_mean(
+        embeddings,
+        proxies,
+        labels,
+        alpha=alpha,
+        k1=k1,
+        k2=k2,
+        scale=scale,
+        delta=delta,
+        chunk_rows=chunk_rows,
+        tile_columns=tile_columns,
+    )
+
+
+def _fused_mean(
+    embeddings: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float | Tensor,
+    k1: float | Tensor,
+    k2: float | Tensor,
+    scale: float,
+    delta: float,
+    chunk_rows: int | None = None,
+    tile_columns: int | None = None,
+) -> Tensor:
+    """Return the mean for a warp that was checked before: the modules do so once, not at every step."""
     check_batch(embeddings, proxies, labels)
     wide_embeddings, wide_proxies = full_precision(embeddings, proxies)
     loss = fused_softmax(
@@ -231,7 +263,7 @@ class WarpedSoftmaxLoss(nn.Module):
         self.scale, self.delta = float(warp["scale"]), float(warp["delta"])
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return fused_warped_softmax_loss(
+        return _fused_mean(
             embeddings,
             self.proxies,
             labels,
@@ -281,8 +313,8 @@ class EuclideanSoftmaxLoss(nn.Module):
         self.scale = scale
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return fused_warped_softmax_loss(
-            embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=self.scale
+        return _fused_mean(
+            embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=self.scale, delta=0.0
         )
 
     def extra_repr(self) -> str:

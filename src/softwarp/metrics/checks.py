@@ -23,7 +23,8 @@ def check_embeddings(embeddings: Array, name: str = "embeddings") -> Tensor:
         )
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise ValueError(f"{name} must be real numbers; got {tensor.dtype}")
-    tensor = tensor if tensor.dtype == torch.float64 else tensor.float()
+    wide = tensor.dtype in (torch.float64, torch.int64, torch.int32)  # float32 cannot hold them
+    tensor = tensor.double() if wide else tensor.float()
     wrong = (~torch.isfinite(tensor).all(dim=1)).nonzero().flatten().tolist()
     if wrong:
         shown = ", ".join(map(str, wrong[:5])) + (", ..." if len(wrong) > 5 else "")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
+from softwarp.metrics.scores import exact_distances
 
 CLASS_ROWS = 2048  # rows of a class whose distances to the whole class are held at once
 
@@ -30,7 +31,8 @@ def average_distance_to_proxy(embeddings: Array, labels: Array, proxies: Array) 
     if points.shape[1] != targets.shape[1]:
         raise ValueError(f"embeddings have {points.shape[1]} dimensions and proxies {targets.shape[1]}")
     if int(truth.min()) < 0 or int(truth.max()) >= len(targets):
-        raise ValueError(f"labels must be rows of the {len(targets)} proxies; got up to {int(truth.max())}")
+        low, high = int(truth.min()), int(truth.max())
+        raise ValueError(f"labels must be rows of the {len(targets)} proxies; got {low} to {high}")
     distances = (points.double() - targets.double()[truth]).norm(dim=1)
     sums, counts = _sum_by_class(distances[:, None], truth, len(targets))
     return float((sums[counts > 0, 0] / counts[counts > 0]).mean())
@@ -77,7 +79,7 @@ def _compactness(points: Tensor, labels: Tensor) -> float:
     order = labels.argsort(stable=True)
     means = []
     for rows in torch.split(order, torch.bincount(labels).tolist()):
-        parts = [torch.cdist(points[part], points[rows]).sum() for part in torch.split(rows, CLASS_ROWS)]
+        parts = [exact_distances(points[part], points[rows]).sum() for part in torch.split(rows, CLASS_ROWS)]
         if len(rows) > 1:
             means.append(float(torch.stack(parts).sum()) / (len(rows) * (len(rows) - 1)))
     return sum(means) / len(means) if means else torch.nan
@@ -86,6 +88,7 @@ def _compactness(points: Tensor, labels: Tensor) -> float:
 def _separability(points: Tensor, labels: Tensor) -> float:
     sums, counts = _sum_by_class(points, labels, int(labels.max()) + 1)
     means = sums / counts[:, None]
+    means = means - means.mean(dim=0)  # far from the origin the product below would have no digits left
     nearest = []
     for start in range(0, len(means), CLASS_ROWS):
         distances = torch.cdist(means[start : start + CLASS_ROWS], means)

@@ -74,7 +74,8 @@ def gallery(images: Tensor, spaces: dict[str, tuple[Tensor, Tensor, str]]) -> li
     right = {title: labels[indices] == labels[:, None] for title, indices in found.items()}
     hard = torch.stack([hits.all(dim=1) for hits in right.values()]).all(dim=0).logical_not()
     candidates = hard.nonzero().flatten() if hard.any() else torch.arange(len(labels))
-    chosen = candidates[torch.linspace(0, len(candidates) - 1, QUERIES).long()].tolist()
+    places = torch.linspace(0, len(candidates) - 1, min(QUERIES, len(candidates))).long()
+    chosen = candidates[places].tolist()
     return [
         {
             "query": picture(images[query]),

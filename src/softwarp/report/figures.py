@@ -1,6 +1,7 @@
 """Figures as SVG text, drawn by matplotlib without a screen."""
 
 import io
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -17,7 +18,7 @@ def curves(histories: dict[str, list[dict[str, Any]]], radii: dict[str, list[flo
     """Return training loss and AvgDTP by epoch; where a run has a radius alpha, it is dashed beside."""
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for colour, (title, rows) in zip(COLOURS, histories.items(), strict=False):
+    for colour, (title, rows) in zip(cycle(COLOURS), histories.items(), strict=False):
         epochs = [row["epoch"] for row in rows]
         left.plot(epochs, [row["loss"] for row in rows], color=colour, label=title)
         right.plot(epochs, [row["avg_dtp"] for row in rows], color=colour, label=title)

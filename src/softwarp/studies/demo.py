@@ -7,7 +7,7 @@ python -m softwarp.studies.demo          three seeds -> results/demo.json, the t
 import statistics
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.progress import Progress
@@ -114,7 +114,11 @@ def over_seeds(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def main(seeds: int = 3, folder: Path = Path("runs/demo_seeds"), results: Path = Path("results")) -> None:
+def main(
+    seeds: Annotated[int, typer.Option(min=2, help="A deviation needs two.")] = 3,
+    folder: Path = Path("runs/demo_seeds"),
+    results: Path = Path("results"),
+) -> None:
     """Run the demo with several seeds and write mean and deviation to results/demo.json."""
     with Progress() as progress:
         demos = [run_demo(folder / str(seed), seed=seed, progress=progress) for seed in range(seeds)]

@@ -27,6 +27,7 @@ from matplotlib.patches import Circle
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softwarp.files import write_text
 from softwarp.losses.warped_softmax import softmax_loss
 from softwarp.losses.warps import Warp, identity, piecewise, power
 from softwarp.report.figures import COLOURS, svg
@@ -328,7 +329,7 @@ def main(
     landscapes = collect()
     for name, numbers in summarise(landscapes).items():
         typer.echo(f"{name:8}" + "  ".join(f"{key} {value}" for key, value in numbers.items()))
-    output.write_text(_shortened(svg(draw(landscapes))), encoding="utf-8")
+    write_text(output, _shortened(svg(draw(landscapes))))
 
 
 def _shortened(text: str) -> str:
