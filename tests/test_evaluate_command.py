@@ -112,21 +112,28 @@ def test_a_run_folder_is_measured_with_the_distance_of_its_loss(table):
     for name, distance in (("proxy_nca_pp", "cosine"), ("euclidean_softmax", "euclidean")):
         done = Run.create(folder / name, parse_recipe({"loss": {"name": name}, "phases": phases}))
         done.save_embeddings(torch.from_numpy(array), torch.from_numpy(numbers))
+        done.write_result({"distance": distance})
         result = run(folder / name, "--json")
         assert result["distance"] == distance
         assert result["metrics"] == retrieval_metrics(array, numbers, distance=distance)
 
 
-def test_a_run_with_a_loss_that_is_not_there_is_named(table):
+def test_a_run_with_a_gallery_searches_it_and_an_unfinished_one_is_named(table):
     from softwarp.recipe import parse_recipe
     from softwarp.runs import Run
 
     folder, array, numbers = table
     phases = [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}]
     done = Run.create(folder / "run", parse_recipe({"loss": {"name": "proxy_nca"}, "phases": phases}))
-    done.save_embeddings(torch.from_numpy(array), torch.from_numpy(numbers))
-    with pytest.raises(ValueError, match="no loss is called 'proxy_nca'"):
+    points, labels = torch.from_numpy(array), torch.from_numpy(numbers)
+    done.save_embeddings(points[::2], labels[::2], points[1::2], labels[1::2])
+    with pytest.raises(ValueError, match="not a finished run"):
         load_tables(folder / "run", None, None, None, None, None)
+    done.write_result({"distance": "cosine"})
+    expected = retrieval_metrics(
+        array[::2], numbers[::2], gallery=array[1::2], gallery_labels=numbers[1::2], distance="cosine"
+    )
+    assert run(folder / "run", "--json")["metrics"] == expected
 
 
 def test_the_table_for_people(table):

@@ -312,7 +312,7 @@ def test_every_loss_says_what_it_is(name):
     assert loss_class.__doc__
     first, second, *settings = list(inspect.signature(loss_class).parameters.values())
     assert (first.name, second.name) == ("num_classes", "embedding_size")
-    assert all(setting.kind is setting.KEYWORD_ONLY for setting in settings)
+    assert all(setting.kind in (setting.KEYWORD_ONLY, setting.VAR_KEYWORD) for setting in settings)
     assert card.search_space
     for setting, (scale, low, high) in card.search_space.items():
         assert setting in [known.name for known in settings]

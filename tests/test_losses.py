@@ -13,6 +13,13 @@ def test_a_name_that_is_not_there_is_answered_with_the_nearest():
         build_loss("warped_sotfmax", 3, 2)
 
 
+def test_a_setting_that_is_not_there_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="warped_softmax has no setting 'aplha'; did you mean alpha"):
+        build_loss("warped_softmax", 3, 2, aplha=2.0)
+    with pytest.raises(ValueError, match="proxy_nca_pp has no setting 'aplha'"):
+        build_loss("hierarchical_proxies", 6, 2, aplha=2.0)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_has_defaults(name):
     labels = torch.arange(6).repeat_interleave(3)

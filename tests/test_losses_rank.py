@@ -50,7 +50,7 @@ def gradient(function, embeddings, labels, **settings):
 def test_every_ranking_loss_has_a_case():
     ranking = {name for name, loss in LOSSES.items() if getattr(loss.card, "kind", "") == "ranking"}
     assert len(CASES) == 8
-    assert ranking == set(CASES)
+    assert ranking == {*CASES, "fast_ap"}  # which comes from pytorch-metric-learning
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -276,7 +276,7 @@ def test_twenty_killed_runs_go_on_to_the_very_same_end(tmp_path):
 
 
 def test_two_processes_have_the_loss_curve_of_one(tmp_path):
-    """With the authors' Adam (eps 1): the usual one divides by the noise of gradients that are nearly zero."""
+    """With the authors' Adam (eps 1): the usual one divides by the noise of gradients near zero."""
     smooth = {**PHASE, "learning_rate": 0.01, "proxy_learning_rate": 1.0, "epochs": 3}
     recipe = tiny(optimizer={"eps": 1.0}, phases=[smooth])
     (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe))

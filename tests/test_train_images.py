@@ -157,7 +157,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["cub_lite", "phases.0.epoch=3"], "did you mean epochs"),
         (["cub_lite", "--protocol", "tset"], "--protocol is validation or test"),
         (["cub_lite", "sop"], "one recipe or --data"),
-        (["loss.name=proxy_nca"], "did you mean"),
+        (["loss.name=proxy_nca_p"], "did you mean proxy_nca"),
         (["--resume", "--output", "nothing_here"], "no run to go on with"),
         (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
     ],

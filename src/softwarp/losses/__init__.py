@@ -11,7 +11,7 @@ from softwarp.losses.blackbox import (
     blackbox_ap_loss,
     blackbox_recall_loss,
 )
-from softwarp.losses.card import Card
+from softwarp.losses.card import Card, settings_of
 from softwarp.losses.cbml import CBMLLoss, cbml_loss
 from softwarp.losses.center_contrastive import CenterContrastiveLoss, center_contrastive_loss
 from softwarp.losses.contextual import ContextualLoss, contextual_loss
@@ -112,7 +112,13 @@ def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any
     >>> build_loss("euclidean_softmax", 10, 4, scale=2.0)
     EuclideanSoftmaxLoss(num_classes=10, embedding_size=4, scale=2.0)
     """
-    return find_loss(name)(num_classes, embedding_size, **settings)
+    loss = find_loss(name)
+    known = settings_of(loss)
+    for setting in settings.keys() - known.keys() if "settings" not in known else ():
+        near = get_close_matches(setting, known, n=1)
+        answer = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+        raise ValueError(f"{name} has no setting {setting!r}; {answer}")
+    return loss(num_classes, embedding_size, **settings)
 
 
 def find_loss(name: str) -> type[nn.Module]:
