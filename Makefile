@@ -27,6 +27,7 @@ check: $(READY) ## ruff and mypy
 bench: $(READY) ## speed and memory beside peers, as ratios; writes results/benchmark_*.json
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/losses.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,5 +1,6 @@
 """`softwarp losses` and docs/losses.md: both made from the cards."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from softwarp.losses.card import Card, settings_of
 from softwarp.studies.losses_docs import page
 
 ROOT = Path(__file__).parent.parent
+RESULT = ROOT / "results" / "losses_on_glyphs.json"
 
 
 def run(*arguments):
@@ -49,10 +51,19 @@ def test_a_misspelt_loss_is_answered_with_the_nearest(monkeypatch, capsys):
 
 
 def test_the_docs_are_made_from_the_cards():
-    assert (ROOT / "docs" / "losses.md").read_text() == page(), "run python -m softwarp.studies.losses_docs"
+    text = (ROOT / "docs" / "losses.md").read_text()
+    assert text == page(RESULT), "run python -m softwarp.studies.losses_docs"
 
 
 def test_needs_in_words():
     card = Card(title="a", citation="b", year=1, equation="c", kind="pairs")
     assert card.needs() == "any batch"
     assert Card(**{**vars(card), "min_classes": 2}).needs() == "2 classes x 1 samples"
+
+
+def test_every_loss_ended_above_the_untrained_network():
+    measured = json.loads(RESULT.read_text())
+    assert set(measured["losses"]) == set(LOSSES)
+    for name, row in measured["losses"].items():
+        for metric, before in measured["untrained"].items():
+            assert row[metric] > before, (name, metric)

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from softwarp import tune
-from softwarp.losses import EuclideanSoftmaxLoss, WarpedSoftmaxLoss
+from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
 from softwarp.models.embedder import Embedder
-from softwarp.recipe import dump_recipe, parse_recipe
+from softwarp.recipe import change_loss, dump_recipe, parse_recipe
 from softwarp.runs import Run
 from softwarp.schedule import State
 from softwarp.studies.demo import demo_recipes
@@ -301,3 +301,11 @@ def test_distance_to_the_proxy_settles_near_alpha(tmp_path):
         history = train(parse_recipe(recipe), tmp_path / str(alpha)).history()
         last = [row["avg_dtp"] for row in history[-4:]]
         assert last == pytest.approx([alpha] * 4, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_trains_by_its_name_alone_in_bfloat16(name, tmp_path):
+    settings = change_loss(tiny(phases=[PHASE]).model_dump(mode="json"), name)
+    history = train(parse_recipe(settings | {"precision": "bf16"}), tmp_path).history()
+    assert math.isfinite(history[0]["loss"])

@@ -55,7 +55,10 @@ def settings_of(loss_class: type) -> dict[str, str]:
     {'scale': '9.0', 'proxy_init': 'proxy_nca_pp'}
     """
     parameters = list(inspect.signature(loss_class).parameters.values())[2:]
-    return {
-        parameter.name: "required" if parameter.default is parameter.empty else str(parameter.default)
-        for parameter in parameters
-    }
+    return {parameter.name: _default(parameter) for parameter in parameters}
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return "those of the wrapped loss"
+    return "required" if parameter.default is parameter.empty else str(parameter.default)
