@@ -22,7 +22,7 @@ import torch
 
 from softwarp.data.images import Batch
 from softwarp.files import write_text
-from softwarp.job import Job, prepare, start_accelerator
+from softwarp.job import Job, load_source, prepare, start_accelerator
 from softwarp.recipe import find_recipe, override, parse_recipe, read_settings
 from softwarp.runs import Run
 from softwarp.train import set_rates, take_step
@@ -68,7 +68,8 @@ def main() -> None:
     ]
     recipe = parse_recipe(override(read_settings(find_recipe(options.recipe)), changes))
     folder = Path(tempfile.mkdtemp())
-    job = prepare(recipe, Run.create(folder, recipe), start_accelerator(recipe, folder))
+    accelerator = start_accelerator(recipe, folder)
+    job = prepare(recipe, Run.create(folder, recipe), accelerator, load_source(recipe))
     stream = job.stream()
     images = torch.randn(job.batch_size, job.model.backbone.in_channels, recipe.data.crop, recipe.data.crop)
     training(job, stream, 2)

@@ -211,7 +211,7 @@ def test_patience_stops_a_phase_and_the_best_model_is_kept(tmp_path, monkeypatch
     settings = {"every": 1, "patience": 2}
     run = train(tiny(phases=[{**PHASE, "epochs": 9}, {**PHASE, "epochs": 9}], evaluation=settings), tmp_path)
     assert [row["epoch"] for row in run.history()] == [1, 2, 3, 4, 10, 11, 12]
-    assert run.result()["epochs"] == 10
+    assert run.result()["epochs"] == 5  # of which the best was the last
     assert run.result()["metrics"]["recall@1"] == run.history()[4]["validation"]["recall@1"]
 
 
@@ -280,6 +280,7 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path):
     smooth = {**PHASE, "learning_rate": 0.01, "proxy_learning_rate": 1.0, "epochs": 3}
     recipe = tiny(optimizer={"eps": 1.0}, phases=[smooth])
     (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe))
+    torch.set_num_threads(2)  # on one thread torch's own batch norm sums 10,000 numbers with an error of 1e-4
     one = train(recipe, tmp_path / "one")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, "-m", "softwarp", "train", tmp_path / "recipe.yaml", "--output", tmp_path / "two"]

@@ -74,7 +74,7 @@ def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
     assert set(run.result()["broken_images"]) <= {f"class {label}/0.png" for label in range(8)}
     assert run.result()["broken_images"]
     assert len(run.load_embeddings()[0]) == 8  # two classes of five, one broken each
-    assert run.result()["evaluation_left_out"] == 2
+    assert len(run.result()["evaluation_left_out"]) == 2
     with pytest.raises(ValueError, match=r"0\.png"):
         train(small(root, data={"strict": True}), tmp_path / "strict")
 
@@ -140,7 +140,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
     changes = ["data.max_classes=20", "phases.0.epochs=1", "phases.1.epochs=1", "batches.classes=10"]
     answer = CliRunner().invoke(app, [*words, *changes])
     assert answer.exit_code == 0, answer.output
-    summary = json.loads((tmp_path / "result.json").read_text())
+    summary = json.loads((tmp_path / "seeds.json").read_text())
     values = [Run(tmp_path / f"seed-{seed}").result()["metrics"]["recall@1"] for seed in (0, 1)]
     assert summary["mean"]["recall@1"] == pytest.approx(sum(values) / 2)
     assert summary["deviation"]["recall@1"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)

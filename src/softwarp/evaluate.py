@@ -8,9 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from softwarp.data.images import Batch, as_batch
+from softwarp.data.images import load_batches
 from softwarp.data.sources import Images
 from softwarp.metrics import (
     bootstrap_over_classes,
@@ -43,9 +42,9 @@ def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
             module.training = training
 
 
-def load_model(folder: Path) -> Embedder:
+def load_model(folder: Path | str) -> Embedder:
     """Return the trained model of a run folder, ready to embed images [N, 3, H, W] of bytes."""
-    run = Run(folder)
+    run = Run(Path(folder))
     settings = run.recipe().model.model_dump()
     model = Embedder(**settings | {"pretrained": False})
     model.load_state_dict(run.load_model())
@@ -70,14 +69,8 @@ def embed_images(
     chosen = torch.arange(len(images)) if items is None else items
     processes, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
     batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)][rank::processes]
-    loader: DataLoader[Batch] = DataLoader(
-        images,  # type: ignore[arg-type]
-        batch_sampler=batches,
-        collate_fn=as_batch,  # type: ignore[arg-type]
-        num_workers=workers,
-        generator=torch.Generator(),  # else it would draw from the one that training uses
-    )
-    found = [(model(batch.images.to(device)).float().cpu(), batch.items) for batch in loader]
+    loaded = load_batches(images, batches, workers=workers)  # type: ignore[arg-type]
+    found = [(model(batch.images.to(device)).float().cpu(), batch.items) for batch in loaded]
     if processes > 1:
         shares: list[Any] = [None] * processes
         dist.all_gather_object(shares, found)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,11 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader
 
-from softwarp.data.images import Batch, as_batch
+from softwarp.data.images import Batch, load_batches
 from softwarp.data.sampling import BalancedBatches, Draws
 from softwarp.data.sources import Source, glyph_source, image_source
-from softwarp.losses import build_loss
+from softwarp.losses import WarpedSoftmaxLoss, build_loss
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
 from softwarp.recipe import OptimizerPart, Recipe
@@ -61,18 +61,14 @@ class Job:
             start=self.state.step,
             rank=self.accelerator.process_index,
             processes=self.accelerator.num_processes,
+            pieces=self.recipe.batches.accumulate,
         )
-        workers = self.workers()
-        loader: DataLoader[Batch] = DataLoader(
+        return load_batches(
             self.source.train,  # type: ignore[arg-type]
-            batch_sampler=draws,
-            collate_fn=as_batch,  # type: ignore[arg-type]
-            num_workers=workers,
+            draws,
+            workers=self.workers(),
             pin_memory=self.accelerator.device.type == "cuda",
-            prefetch_factor=4 if workers else None,
-            generator=torch.Generator(),  # else it would draw from the one that dropout uses
         )
-        return iter(loader)
 
     def workers(self) -> int:
         """Return how many processes decode: one beside two busy cores, more beside a GPU, none for glyphs."""
@@ -85,12 +81,14 @@ class Job:
         """Write the checkpoint: all that the rest of the run depends on."""
         if self.accelerator.is_main_process:
             parts = {name: part.state_dict() for name, part in self._parts().items()}
-            self.run.save_checkpoint(parts | {"state": asdict(self.state), "random": random_state()})
+            rest = {"state": asdict(self.state), "random": random_state(), "data": self.source.sha256}
+            self.run.save_checkpoint(parts | rest)
 
     def restore(self) -> None:
         """Go back to the checkpoint, if there is one; rows that were logged after it are taken back."""
         checkpoint = self.run.load_checkpoint()
         if checkpoint is not None:
+            check_data(self.run, checkpoint["data"], self.source)
             for name, part in self._parts().items():
                 part.load_state_dict(checkpoint[name])
             self.state = State(**checkpoint["state"])
@@ -106,9 +104,8 @@ class Job:
         }
 
 
-def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, progress: "Progress | None" = None) -> Job:
-    """Return the job at its start: data read, model and loss built from the seed."""
-    source = load_source(recipe, progress)
+def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) -> Job:
+    """Return the job at its start: model and loss built from the seed."""
     batches = BalancedBatches(
         source.labels,
         classes_per_batch=recipe.batches.classes,
@@ -120,6 +117,7 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, progress: "Progr
     loss = build_loss(
         recipe.loss.name, len(source.names), recipe.model.embedding_size, **recipe.loss.settings
     ).to(accelerator.device)
+    try_warps(recipe, loss)
     if accelerator.num_processes > 1:
         sync_batch_norm(model)
     network, optimizer = accelerator.prepare(model, build_optimizer(recipe.optimizer, model, loss))
@@ -128,6 +126,26 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, progress: "Progr
         AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
     )
     return Job(recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State())
+
+
+def try_warps(recipe: Recipe, loss: nn.Module) -> None:
+    """Raise a ValueError for a warp that a later phase could not set."""
+    for number, phase in enumerate(recipe.phases):
+        if phase.warp and not isinstance(loss, WarpedSoftmaxLoss):
+            raise ValueError(
+                f"phase {number} sets {', '.join(phase.warp)}, but only warped_softmax has a warp"
+            )
+        if phase.warp and isinstance(loss, WarpedSoftmaxLoss):
+            deepcopy(loss).set_warp(**phase.warp)
+
+
+def check_data(run: Run, sha256: str, source: Source) -> None:
+    """Raise a ValueError unless the run was made from these images."""
+    if sha256 != source.sha256:
+        raise ValueError(
+            f"{run.folder} holds a run on other images (files or labels have changed since); choose another "
+            "--output, or start anew with --fresh"
+        )
 
 
 def load_source(recipe: Recipe, progress: "Progress | None" = None) -> Source:
@@ -188,4 +206,7 @@ def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     )
     if recipe.trackers:
         accelerator.init_trackers("softwarp", config={"loss": recipe.loss.name, "seed": recipe.seed})
+        missing = set(recipe.trackers) - {tracker.name for tracker in accelerator.trackers}
+        if missing and accelerator.is_main_process:
+            raise ValueError(f"{', '.join(sorted(missing))} cannot be logged to: pip install it first")
     return accelerator

@@ -23,7 +23,7 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
     """
     name = "csv" if root.suffix.lower() == ".csv" else "folder"
     table = read_table(name, root)
-    train = divide(table.labels, table.splits, protocol=protocol).train
+    train = divide(table.labels, table.splits, protocol=protocol, names=table.names).train
     counts = table.labels[train].unique(return_counts=True)[1]
     samples = int(min(4, max(2, counts.median())))
     classes = min(len(counts), 16)

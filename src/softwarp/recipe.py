@@ -5,7 +5,7 @@ from copy import deepcopy
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -97,20 +97,27 @@ class Phase(Part):
     step_epochs: int = Field(10, ge=1, description="schedule step: epochs between two drops")
     gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of a drop")
     plateau: int = Field(4, ge=1, description="schedule plateau: validations without gain before a drop")
-    warp: dict[str, float] = {}
+    warp: dict[Literal["alpha", "k1", "k2", "scale", "delta"], float] = {}
 
 
 class EvaluationPart(Part):
     """Test classes are looked at once, at the end; only validation classes may guide training."""
 
     split: Literal["validation", "test"] = "validation"
-    ks: tuple[int, ...] = (1, 2, 4, 8)
+    ks: tuple[Annotated[int, Field(ge=1)], ...] = (1, 2, 4, 8)
     clustering: bool = Field(True, description="NMI and AMI at the end, too")
     every: int = Field(0, ge=0, description="epochs between two looks at the validation classes; 0: none")
     metric: str = Field("recall@1", description="that plateau and patience follow")
     patience: int | None = Field(None, ge=1, description="looks without gain before training stops early")
     observed: int = Field(2000, ge=0, description="training images on which AvgDTP is followed; 0: none")
     zero_line: bool = Field(False, description="measure the untrained model's pooled features, too")
+
+    @model_validator(mode="after")
+    def _metric_exists(self) -> "EvaluationPart":
+        known = [*(f"recall@{k}" for k in self.ks), "precision@1", "r_precision", "map@r"]
+        if self.metric not in known:
+            raise ValueError(f"metric {self.metric!r} is not measured; choose from {', '.join(known)}")
+        return self
 
 
 class Recipe(Part):
@@ -135,8 +142,11 @@ class Recipe(Part):
                 "patience and schedule plateau follow a metric, and test classes must not guide training; "
                 "run with evaluation.split validation, then set epochs and schedule step by what it found"
             )
-        if guided and not self.evaluation.every:
-            raise ValueError("patience and schedule plateau need evaluation.every of at least 1")
+        epochs = sum(phase.epochs for phase in self.phases)
+        if guided and not 1 <= self.evaluation.every <= epochs:
+            raise ValueError(
+                f"patience and schedule plateau need evaluation.every between 1 and {epochs} epochs"
+            )
         return self
 
 
@@ -217,14 +227,15 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     from softwarp.losses import card_of
 
     card, new = card_of(name), deepcopy(settings)
-    if new.get("loss", {}).get("name") == name:
+    parse_recipe(new)  # what is wrong with it is said there
+    if new["loss"]["name"] == name:
         return new
     new["loss"] = {"name": name}
-    batches = new.setdefault("batches", {})
+    batches = new["batches"] = dict(new.get("batches") or {})
     batches["samples"] = max(batches.get("samples", card.samples), card.min_samples)
     for phase in new.get("phases", []):
         phase.pop("warp", None)
-        head = phase.get("head_learning_rate") or phase["learning_rate"]
+        head = float(phase.get("head_learning_rate") or phase["learning_rate"])
         phase["proxy_learning_rate"] = head * card.proxy_rate_ratio
     return new
 
@@ -242,7 +253,11 @@ def _value(text: str) -> Any:
     try:
         return float(text) if not text.lstrip("+-").isdigit() else int(text)  # YAML reads 1e-4 as a word
     except ValueError:
+        pass
+    try:
         return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ValueError(f"{text!r} is not a value; put it in quotes if it is a word") from None
 
 
 def _assign(node: Any, keys: list[str], value: Any, assignment: str) -> None:

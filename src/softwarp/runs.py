@@ -30,7 +30,7 @@ FILES = (
     "embeddings.safetensors",
 )
 # What may differ when a run goes on: it does not change the outcome.
-FREE = ("checkpoint_minutes", "trackers", "paper", "data.root", "data.workers", "data.cache")
+FREE = ("checkpoint_minutes", "trackers", "paper", "data.root", "data.workers")
 PACKAGES = (
     "softwarp",
     "torch",
@@ -68,7 +68,7 @@ class Run:
             return cls.create(folder, recipe)
         run = cls(folder)
         there, asked = _flat(run.recipe().model_dump(mode="json")), _flat(recipe.model_dump(mode="json"))
-        changed = [key for key in there | asked if there.get(key) != asked.get(key) and key not in FREE]
+        changed = [key for key in there | asked if there.get(key) != asked.get(key) and not _is_free(key)]
         if changed:
             key = changed[0]
             raise ValueError(
@@ -174,7 +174,9 @@ def random_state() -> dict[str, Any]:
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - other libraries draw from it
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": [torch.cuda.get_rng_state()]
+        if torch.cuda.is_available()
+        else [],  # every process draws alike
         "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
         "python": list(random.getstate()),
     }
@@ -183,12 +185,16 @@ def random_state() -> dict[str, Any]:
 def set_random_state(state: Mapping[str, Any]) -> None:
     """Put every generator back to a state that `random_state` returned."""
     torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if torch.cuda.is_available() and state["cuda"]:
+        torch.cuda.set_rng_state(state["cuda"][0])
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
+
+
+def _is_free(key: str) -> bool:
+    return key in FREE or key.split(".")[0] in FREE
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -19,6 +19,7 @@ class State:
     since_drop: int = 0  # the same since a plateau last lowered the rates
     drops: int = 0  # of the present phase
     broken: list[str] = field(default_factory=list)  # images that were skipped
+    seconds: float = 0.0  # that it took so far
     notes: dict[str, Any] = field(default_factory=dict)  # for the result
 
     def look(self, value: float, epoch: int) -> bool:

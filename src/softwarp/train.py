@@ -10,11 +10,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from softwarp.data.images import Batch
 from softwarp.evaluate import embed_images, measure
-from softwarp.job import Job, prepare, start_accelerator
+from softwarp.job import Job, check_data, load_source, prepare, start_accelerator
 from softwarp.losses import WarpedSoftmaxLoss
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.recipe import Phase, Recipe
@@ -23,6 +24,11 @@ from softwarp.schedule import factor
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+
+SMALLEST_SCALE = (
+    2**-10
+)  # of fp16 losses; it starts at 2**16 and is halved with every step that must be skipped
 
 
 class BlowUpError(ValueError):
@@ -45,13 +51,15 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
     with accelerator.main_process_first():
         first_run = Run.open if resume else Run.create
         run = first_run(folder, recipe) if accelerator.is_main_process else Run(folder)
+    source = load_source(recipe, progress)
     if run.finished():
+        check_data(run, run.result()["data_sha256"], source)
         return run
-    job = prepare(recipe, run, accelerator, progress)
+    job = prepare(recipe, run, accelerator, source)
     job.restore()
     state, epoch_steps = job.state, len(job.batches)
     if recipe.evaluation.zero_line and "zero_line" not in state.notes:
-        state.notes["zero_line"] = evaluate(job, job.model.features, distance="cosine", clustering=False)
+        state.notes["zero_line"] = evaluate(job, job.judged.features, distance="cosine", clustering=False)
     stream, saved = job.stream(), time.perf_counter()
     with _bar(job, progress) as advance, _asked_to_stop(job) as asked:
         for number, phase, first, last in _stretches(recipe.phases, epoch_steps):
@@ -71,11 +79,16 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
                 stop = asked()
                 due = time.perf_counter() - saved > 60 * recipe.checkpoint_minutes
                 if stop or due or state.step % epoch_steps == 0:
+                    state.seconds, started = (
+                        state.seconds + time.perf_counter() - started,
+                        time.perf_counter(),
+                    )
                     job.save()
-                    saved = time.perf_counter()
+                    saved = started
                 if stop:
                     raise StoppedError
     finish(job, started)
+    accelerator.end_training()
     return run
 
 
@@ -107,14 +120,16 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
         accelerator.backward(value)
         total += value.item()
     _share_loss_gradients(job)
-    if job.recipe.optimizer.clip_value is not None:
-        accelerator.clip_grad_value_(job.model.parameters(), job.recipe.optimizer.clip_value)
     if job.recipe.precision != "fp16":  # there the scaler skips such steps and lowers its factor
         gradients = [p.grad for p in (*job.model.parameters(), *job.loss.parameters()) if p.grad is not None]
         if not bool(nn.utils.get_total_norm(gradients, foreach=True).isfinite()):
             raise _blow_up(job, number, "a gradient is not finite", *everyone)
+    if job.recipe.optimizer.clip_value is not None:  # after the look: it would turn inf into a number
+        accelerator.clip_grad_value_(job.model.parameters(), job.recipe.optimizer.clip_value)
     job.optimizer.step()
-    if job.average:
+    if accelerator.scaler is not None and accelerator.scaler.get_scale() < SMALLEST_SCALE:
+        raise _blow_up(job, number, "gradients are not finite at any scale of fp16", *everyone)
+    if job.average and not accelerator.optimizer_step_was_skipped:
         job.average.update_parameters(job.model)
     return total
 
@@ -122,9 +137,7 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
 def start_phase(phase: Phase, job: Job) -> None:
     """Set the loss's warp for this phase; the optimizer keeps its state."""
     job.state.drops = job.state.since_drop = job.state.since_best = 0
-    if phase.warp:
-        if not isinstance(job.loss, WarpedSoftmaxLoss):
-            raise ValueError(f"the phase sets {', '.join(phase.warp)}, but only warped_softmax has a warp")
+    if phase.warp and isinstance(job.loss, WarpedSoftmaxLoss):
         job.loss.set_warp(**phase.warp)
 
 
@@ -151,8 +164,9 @@ def end_epoch(job: Job, phase: Phase, number: int, started: float) -> bool:
             job.run.save_model(job.judged.state_dict())
         if phase.schedule == "plateau" and state.since_drop >= phase.plateau:
             state.drops, state.since_drop = state.drops + 1, 0
+    state.broken = sorted(set(gather_object(state.broken)))
     row["broken_images"] = len(state.broken)
-    row["seconds"] = time.perf_counter() - started
+    row["seconds"] = state.seconds + time.perf_counter() - started
     state.loss = 0.0
     if job.accelerator.is_main_process:
         job.run.log(row)
@@ -165,7 +179,7 @@ def end_epoch(job: Job, phase: Phase, number: int, started: float) -> bool:
 def finish(job: Job, started: float) -> None:
     """Evaluate, and write model, embeddings and result: the run is done when the result is there."""
     recipe = job.recipe
-    if recipe.evaluation.patience:
+    if recipe.evaluation.patience and job.state.best_epoch:
         job.judged.load_state_dict(job.run.load_model())  # the best that validation saw
     measured = evaluate(
         job, job.judged, distance=str(job.loss.distance), clustering=recipe.evaluation.clustering, keep=True
@@ -179,7 +193,7 @@ def _write(job: Job, measured: dict[str, float], started: float) -> None:
     recipe, state = job.recipe, job.state
     job.run.save_model(job.judged.state_dict())
     last = job.run.history()[-1]
-    if recipe.evaluation.patience:
+    if recipe.evaluation.patience and state.best_epoch:
         last = next(row for row in job.run.history() if row["epoch"] == state.best_epoch)
     job.run.write_result(
         {
@@ -193,9 +207,9 @@ def _write(job: Job, measured: dict[str, float], started: float) -> None:
             "images": {"train": len(job.source.labels), "evaluated": len(job.source.query_labels)},
             "metrics": measured | {"avg_dtp": last["avg_dtp"]},
             **state.notes,
-            "epochs": last["epoch"],
+            "epochs": sum(row["epoch"] <= last["epoch"] for row in job.run.history()),
             "broken_images": state.broken,
-            "seconds": time.perf_counter() - started,
+            "seconds": state.seconds + time.perf_counter() - started,
             "data_sha256": job.source.sha256,
         }
     )
@@ -209,11 +223,13 @@ def evaluate(
     job.judged.eval()
     queries, query_items = embed_images(model, source.queries, device=device, workers=workers)
     labels = source.query_labels[query_items]
+    left_out = source.queries.paths_without(query_items)
     gallery, gallery_labels = None, None
     if source.gallery is not None and source.gallery_labels is not None:
         gallery, items = embed_images(model, source.gallery, device=device, workers=workers)
         gallery_labels = source.gallery_labels[items]
-    job.state.notes["evaluation_left_out"] = len(source.query_labels) - len(labels)  # not readable
+        left_out += source.gallery.paths_without(items)
+    job.state.notes["evaluation_left_out"] = left_out
     if keep and job.accelerator.is_main_process:
         job.run.save_embeddings(queries, labels, gallery, gallery_labels)
     metrics: dict[str, float] = measure(
@@ -332,7 +348,7 @@ def _asked_to_stop(job: Job) -> Iterator[Callable[[], bool]]:
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+        if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.set()
 

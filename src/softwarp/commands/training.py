@@ -1,6 +1,7 @@
 """softwarp train, recipes and show."""
 
 import os
+import shlex
 import statistics
 import sys
 from pathlib import Path
@@ -112,7 +113,7 @@ def _choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple
 
         from softwarp.own_data import settings_for
 
-        name, source = data.resolve().stem, f"recipe for {data}"
+        name, source = data.resolve().name.removesuffix(".csv"), f"recipe for {data}"
         settings = settings_for(
             data,
             protocol="validation" if protocol == "validation" else "test",
@@ -127,7 +128,7 @@ def _choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple
             name += f"-{settings['loss']['name']}"
     settings = override(settings, changes)
     if protocol:
-        settings.setdefault("evaluation", {})["split"] = protocol
+        settings["evaluation"] = (settings.get("evaluation") or {}) | {"split": protocol}
     return name, parse_recipe(settings, source)
 
 
@@ -138,15 +139,22 @@ def _run(recipe: "Recipe", folder: Path, resume: bool) -> dict[str, Any]:
     with progress_bars() as progress:
         try:
             return train(recipe, folder, resume=resume, progress=progress).result()
-        except StoppedError:
+        except KeyboardInterrupt as error:
             progress.stop()
-            again = " ".join(word for word in sys.argv[1:] if word != "--fresh")
-            typer.secho(f"stopped; nothing is lost. To go on: softwarp {again}", fg="yellow", err=True)
+            if int(os.environ.get("RANK", "0")) == 0:
+                typer.secho(_how_to_go_on(isinstance(error, StoppedError)), fg="yellow", err=True)
             raise typer.Exit(130) from None
 
 
+def _how_to_go_on(saved: bool) -> str:
+    start = "torchrun ... -m softwarp" if "WORLD_SIZE" in os.environ else "softwarp"
+    again = shlex.join(word for word in sys.argv[1:] if word != "--fresh")
+    kept = "nothing is lost" if saved else "the last checkpoint is kept"
+    return f"stopped; {kept}. To go on: {start} {again}"
+
+
 def _report(results: list[dict[str, Any]], folder: Path) -> None:
-    """Print the metrics; with several seeds mean and deviation, which also go to result.json."""
+    """Print the metrics; with several seeds mean and deviation, which also go to seeds.json."""
     from rich.console import Console
 
     metrics = {name: [result["metrics"][name] for result in results] for name in results[0]["metrics"]}
@@ -156,14 +164,11 @@ def _report(results: list[dict[str, Any]], folder: Path) -> None:
         from softwarp.runs import write_json
 
         summary = {"seeds": len(results), "mean": mean, "deviation": deviation, "runs": results}
-        write_json(folder / "result.json", summary)
+        write_json(folder / "seeds.json", summary)
     Console().print(_table(results, mean, deviation))
-    for path in sorted({path for result in results for path in result["broken_images"]}):
+    broken = {path for result in results for path in result["broken_images"] + result["evaluation_left_out"]}
+    for path in sorted(broken):
         typer.secho(f"skipped, because it cannot be read: {path}", fg="yellow", err=True)
-    if left_out := results[0].get("evaluation_left_out"):
-        typer.secho(
-            f"{left_out} images of the evaluated classes cannot be read: left out", fg="yellow", err=True
-        )
     typer.echo(f"run: {folder}")
 
 

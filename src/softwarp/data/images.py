@@ -5,17 +5,18 @@ tensors, not on PIL images: PIL hands over channels-last pixels, for which torch
 of bytes is the faster of the two, most of all at 224 pixels.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 if TYPE_CHECKING:
@@ -132,6 +133,35 @@ def as_batch(batch: Batch) -> Batch:
     return batch
 
 
+def load_batches(
+    images: Dataset[Batch], draws: Any, *, workers: int, pin_memory: bool = False
+) -> Iterator[Batch]:
+    """Yield a batch for each list of draws, made by so many processes; errors come as raised there."""
+    loader: DataLoader[Batch] = DataLoader(
+        images,
+        batch_sampler=draws,
+        collate_fn=as_batch,  # type: ignore[arg-type]
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+        pin_memory=pin_memory,
+        worker_init_fn=_leave_group,
+        generator=torch.Generator(),  # else it would draw from the one that training uses
+    )
+    try:
+        yield from loader
+    except (ValueError, OSError) as error:
+        text = str(error).strip()
+        if not text.startswith("Caught "):  # torch puts the worker's whole traceback into the message
+            raise
+        raise ValueError(text.splitlines()[-1].partition(": ")[2]) from None
+
+
+def _leave_group(_: int) -> None:
+    """Ctrl-C goes to all processes of a group, but a worker must live until the main process has saved."""
+    if os.name == "posix":
+        os.setpgid(0, 0)
+
+
 class ImageDataset(Dataset[Batch]):
     """Batches from draws (item, seed): `DataLoader(dataset, batch_sampler=..., collate_fn=as_batch)`.
 
@@ -172,6 +202,11 @@ class ImageDataset(Dataset[Batch]):
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def paths_without(self, items: Tensor) -> list[str]:
+        """Return the paths of all other items: those that could not be read."""
+        there = set(items.tolist())
+        return [path for item, path in enumerate(self.paths) if item not in there]
 
     def __getitems__(self, draws: list[tuple[int, int]]) -> Batch:
         """Return the batch of these draws; `items` are those that are really there."""

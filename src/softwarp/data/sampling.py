@@ -69,7 +69,8 @@ class Draws(Sampler[list[tuple[int, int]]]):
     """Yield this process's share of every batch from a position on: pairs (item, seed of its augmentation).
 
     Epoch follows epoch, `epochs` in all. A draw's seed depends on the run's seed and its place alone, not on
-    processes, workers or interruptions. A batch is cut by whole classes as far as they divide.
+    processes, workers or interruptions. A batch is cut into `pieces`, which follow one another, and each of
+    them into shares of the processes, by whole classes as far as they divide.
 
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> batches = BalancedBatches(labels, classes_per_batch=2, samples_per_class=2, seed=0)
@@ -79,16 +80,25 @@ class Draws(Sampler[list[tuple[int, int]]]):
     """
 
     def __init__(
-        self, batches: BalancedBatches, *, epochs: int, start: int = 0, rank: int = 0, processes: int = 1
+        self,
+        batches: BalancedBatches,
+        *,
+        epochs: int,
+        start: int = 0,
+        rank: int = 0,
+        processes: int = 1,
+        pieces: int = 1,
     ) -> None:
         size = batches.classes_per_batch * batches.samples_per_class
-        if size % processes:
+        if size % (processes * pieces):
             raise ValueError(
-                f"a batch of {size} cannot be shared by {processes} processes; make batches.classes x "
-                f"batches.samples a multiple of {processes}"
+                f"a batch of {size} cannot be shared by {processes} processes in {pieces} pieces each; make "
+                f"batches.classes x batches.samples a multiple of {processes * pieces}"
             )
         self.batches, self.steps, self.start = batches, epochs * len(batches), start
-        self.share = slice(rank * size // processes, (rank + 1) * size // processes)
+        part = size // pieces // processes
+        starts = [piece * size // pieces + rank * part for piece in range(pieces)]
+        self.share = [place for start in starts for place in range(start, start + part)]
 
     def __len__(self) -> int:
         return self.steps - self.start
@@ -100,5 +110,6 @@ class Draws(Sampler[list[tuple[int, int]]]):
             for batch in islice(self.batches.of_epoch(epoch), step, None):
                 place = (self.batches.seed, *divmod(position, len(self.batches)))
                 seeds = np.random.SeedSequence(place).generate_state(len(batch), np.uint64) >> np.uint64(1)
-                yield list(zip(batch, seeds.tolist(), strict=True))[self.share]
+                draws = list(zip(batch, seeds.tolist(), strict=True))
+                yield [draws[place] for place in self.share]
                 position += 1

@@ -21,6 +21,7 @@ class Images(typing.Protocol):
 
     def __len__(self) -> int: ...
     def __getitems__(self, draws: list[tuple[int, int]]) -> Batch: ...
+    def paths_without(self, items: Tensor) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class TensorImages:
     def __getitems__(self, draws: list[tuple[int, int]]) -> Batch:
         items = torch.tensor([item for item, _ in draws])
         return Batch(images=self.images[items], labels=self.labels[items], items=items, broken=[])
+
+    def paths_without(self, items: Tensor) -> list[str]:
+        return []  # nothing in memory is broken
 
 
 def glyph_source(*, protocol: str, max_classes: int | None = None) -> Source:
@@ -93,7 +97,9 @@ def image_source(
 ) -> Source:
     """Return the images of a data set on disk, divided by class as the protocol says."""
     table = read_table(name, root)
-    division = limit(divide(table.labels, table.splits, protocol=protocol), table.labels, max_classes)
+    division = limit(
+        divide(table.labels, table.splits, protocol=protocol, names=table.names), table.labels, max_classes
+    )
     to_train = train_transform(transform, resize=resize, crop=crop, scale=scale)
     to_test = test_transform(resize=resize, crop=crop)
 

@@ -118,7 +118,10 @@ def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any
         near = get_close_matches(setting, known, n=1)
         answer = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
         raise ValueError(f"{name} has no setting {setting!r}; {answer}")
-    return loss(num_classes, embedding_size, **settings)
+    try:
+        return loss(num_classes, embedding_size, **settings)
+    except TypeError as error:  # a word where a number belongs
+        raise ValueError(f"{name} cannot be made with {settings}: {error}") from error
 
 
 def find_loss(name: str) -> type[nn.Module]:

@@ -29,9 +29,8 @@ BUDGET = (
 def recipe_for(name: str) -> Recipe:
     """Return the demo's recipe with the short budget, this loss and its defaults."""
     settings = override(read_settings(find_recipe("glyphs_euclidean_softmax")), BUDGET)
-    if name == settings["loss"]["name"]:
-        settings["loss"] = {"name": "another"}
-    return parse_recipe(change_loss(settings, name))
+    settings["loss"] = {"name": "euclidean_softmax" if name != "euclidean_softmax" else "proxy_nca_pp"}
+    return parse_recipe(change_loss(settings, name))  # from another, so that its own defaults are taken
 
 
 def collect(folder: Path, names: list[str], progress: Progress | None = None) -> dict[str, Run]:
