@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softwarp.data.sampling import BalancedBatches
+from softwarp.data.sampling import BalancedBatches, Draws
 
 
 @given(
@@ -56,3 +56,25 @@ def test_too_few_classes_are_named():
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=3, samples_per_class=1, seed=0)
     with pytest.raises(ValueError, match="at least 1"):
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=1, samples_per_class=0, seed=0)
+
+
+@pytest.mark.parametrize(("processes", "pieces"), [(2, 1), (2, 2), (3, 2), (1, 4)])
+def test_shares_of_processes_put_together_are_the_pieces_of_one(processes, pieces):
+    batches = BalancedBatches(torch.arange(12).repeat(3), classes_per_batch=12, samples_per_class=2, seed=0)
+    whole = list(Draws(batches, epochs=2))
+    shares = [
+        list(Draws(batches, epochs=2, rank=rank, processes=processes, pieces=pieces))
+        for rank in range(processes)
+    ]
+    for step, batch in enumerate(whole):
+        cut = [share[step] for share in shares]
+        size = len(cut[0]) // pieces
+        together = [
+            draw
+            for piece in range(pieces)
+            for part in cut
+            for draw in part[piece * size : (piece + 1) * size]
+        ]
+        assert together == batch
+    with pytest.raises(ValueError, match="a multiple of 5"):
+        Draws(batches, epochs=1, processes=5)

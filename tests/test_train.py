@@ -205,6 +205,26 @@ def test_a_blow_up_names_place_and_settings_and_keeps_the_last_good_checkpoint(t
     assert run.history()[-1]["event"] == "blow_up"
 
 
+def test_an_infinite_gradient_is_seen_before_it_is_clipped(tmp_path, monkeypatch):
+    original = Embedder.forward
+
+    def wild(model, *inputs, **keywords):
+        embeddings = original(model, *inputs, **keywords)
+        embeddings.register_hook(lambda gradient: gradient * torch.inf)
+        return embeddings
+
+    monkeypatch.setattr(Embedder, "forward", wild)
+    with pytest.raises(BlowUpError, match="a gradient is not finite"):
+        train(tiny(), tmp_path)
+
+
+def test_the_zero_line_leaves_the_model_as_it_was(tmp_path):
+    plain = train(tiny(optimizer={"average": 0.5}), tmp_path / "plain")
+    seen = train(tiny(optimizer={"average": 0.5}, evaluation={"zero_line": True}), tmp_path / "seen")
+    assert outcome(seen) == outcome(plain)
+    assert 0 < seen.result()["zero_line"]["recall@1"] < 1
+
+
 def test_patience_stops_a_phase_and_the_best_model_is_kept(tmp_path, monkeypatch):
     values = iter([0.5, 0.9, 0.8, 0.7, 0.95, 0.1, 0.1, 0.1])
     monkeypatch.setattr(State, "look", lambda state, value, epoch: LOOK(state, next(values), epoch))

@@ -2,6 +2,10 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -52,7 +56,7 @@ def test_a_folder_is_trained_and_evaluated_on_other_classes(tmp_path):
     assert result["images"] == {"train": 30, "evaluated": 10}
     assert result["broken_images"] == []
     assert run.load_embeddings()[0].shape == (10, 8)
-    assert load_model(run.folder)(torch.zeros(1, 3, 16, 16)).shape == (1, 8)
+    assert load_model(str(run.folder))(torch.zeros(1, 3, 16, 16)).shape == (1, 8)
 
 
 def test_workers_and_the_cache_of_pixels_change_nothing_but_speed(tmp_path, monkeypatch):
@@ -77,6 +81,44 @@ def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
     assert len(run.result()["evaluation_left_out"]) == 2
     with pytest.raises(ValueError, match=r"0\.png"):
         train(small(root, data={"strict": True}), tmp_path / "strict")
+
+
+def test_a_broken_image_in_a_worker_is_one_line(tmp_path):
+    root = draw(tmp_path / "images")
+    for path in root.glob("*/*.png"):
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"\.png") as caught:
+        train(small(root, data={"workers": 1}), tmp_path / "run")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_run_on_other_images_is_not_taken_for_this_one(tmp_path):
+    root = draw(tmp_path / "images")
+    train(small(root), tmp_path / "run")
+    Image.new("RGB", (20, 20)).save(root / "class 0" / "new.png")
+    with pytest.raises(ValueError, match=r"on other images.*--fresh"):
+        train(small(root), tmp_path / "run", resume=True)
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(ValueError, match="on other images"):
+        train(small(root), tmp_path / "run", resume=True)
+
+
+def test_ctrl_c_reaches_the_main_process_and_not_its_workers(tmp_path):
+    root = draw(tmp_path / "images", side=300)
+    folder = tmp_path / "run"
+    changes = ["phases.1.epochs=60", "data.workers=1", "evaluation.zero_line=false"]
+    words = [sys.executable, "-m", "softwarp", "train", "--data", root, "--output", folder, *changes]
+    process = subprocess.Popen(
+        words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    while process.poll() is None and not (folder / "checkpoint.pt").exists():
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    message = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 130, message
+    assert "nothing is lost. To go on: softwarp train --data" in message
+    assert not Run(folder).finished()
+    assert Run(folder).load_checkpoint()["state"]["step"] > 0
 
 
 def test_a_class_with_one_image_trains_along(tmp_path):
@@ -160,6 +202,12 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["loss.name=proxy_nca_p"], "did you mean proxy_nca"),
         (["--resume", "--output", "nothing_here"], "no run to go on with"),
         (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
+        (["evaluation.patience=3", "evaluation.every=99", "--protocol", "validation"], "between 1 and 12"),
+        (["evaluation.metric=recal@1"], "choose from recall@1"),
+        (["phases.1.warp.aplha=3"], "phases.1.warp.aplha"),
+        (["phases.1.warp.k1=2"], "0 < k1 <= 1 <= k2"),
+        (["loss.settings.alpha=abc"], "warped_softmax cannot be made"),
+        (["trackers=[tensorboard"], "is not a value"),
     ],
 )
 def test_mistakes_are_named_with_their_cure(words, message, tmp_path, monkeypatch):
