@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import Lock
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -118,24 +119,37 @@ def _by_comparing(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Coun
 
 def _by_sorting(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Counted:
     """The same by binary search in the sorted rows, of which no more than the limit's best are needed."""
-    width = scores.shape[1]
+    scores, width = scores.contiguous(), scores.shape[1]
     for kept in (min(limit + SPARE, width), width):
-        values, columns = scores.contiguous().topk(kept, dim=1)
-        descending = -values
-        above_low, above_high = (torch.searchsorted(descending, -bounds) for bounds in (low, high))
+        ascending = _best(scores, kept)
+        above_low, above_high = (
+            kept - torch.searchsorted(ascending, bound, right=True) for bound in (low, high)
+        )
         if not ((above_low == kept) & (above_high < limit)).any():  # else doubts may run past the edge
             break
 
     def list_between(between: Tensor) -> Iterator[Doubt]:
         row, slot = between.nonzero(as_tuple=True)
+        doubtful, line = row.unique(return_inverse=True)
+        columns = scores[doubtful].topk(kept, dim=1).indices
         widths = between[row, slot]
         ends = widths.cumsum(0)
         position = torch.arange(int(widths.sum()), device=widths.device)
         position += (above_high[row, slot] - ends + widths).repeat_interleave(widths)
-        row, slot = row.repeat_interleave(widths), slot.repeat_interleave(widths)
-        yield row, slot, columns[row, position]
+        row, slot, line = (part.repeat_interleave(widths) for part in (row, slot, line))
+        yield row, slot, columns[line, position]
 
     return above_low, above_high, list_between
+
+
+def _best(scores: Tensor, kept: int) -> Tensor:
+    """The `kept` largest of each row, ascending."""
+    if scores.device.type != "cpu":
+        return scores.topk(kept, dim=1).values.flip(1)
+    least = scores.shape[1] - kept  # NumPy selects without indices, six times faster than torch with them
+    best = np.partition(scores.numpy(), least, axis=1)[:, least:] if least else scores.numpy().copy()
+    best.sort(axis=1)
+    return torch.from_numpy(np.ascontiguousarray(best))
 
 
 def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> Tensor:
