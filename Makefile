@@ -35,6 +35,6 @@ clean: ## remove the environment and caches
 # uv installs in seconds what takes pip minutes; where uv cannot be had, pip does it.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	{ $(BIN)/python -m pip install -q uv && $(BIN)/python -m uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[dev]'; } \
+	{ $(BIN)/python -m pip install -q uv && $(BIN)/python -m uv pip install -q --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'; } \
 	  || $(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
