@@ -1,6 +1,7 @@
 """The loop: deterministic, in phases, and doing what it says."""
 
 import errno
+import io
 import math
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from softwarp import tune
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
@@ -137,6 +139,11 @@ class Bars:
 
     def __init__(self, steps, act):
         self.steps, self.act = steps, act
+
+    console = Console(file=io.StringIO())
+
+    def update(self, *inputs, **keywords):
+        pass
 
     def add_task(self, *inputs, **keywords):
         return 0

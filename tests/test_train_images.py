@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from softwarp import load_model
+from softwarp import embed_files, load_model
 from softwarp.cli import app
 from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
@@ -56,6 +56,10 @@ def test_a_folder_is_trained_and_evaluated_on_other_classes(tmp_path):
     assert result["images"] == {"train": 30, "evaluated": 10}
     assert result["broken_images"] == []
     assert run.load_embeddings()[0].shape == (10, 8)
+    files = sorted((tmp_path / "images").glob("class 0/*"))
+    assert embed_files(run.folder, files).shape == (5, 8)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        embed_files(str(run.folder), ["nothing.jpg"])
     assert load_model(str(run.folder))(torch.zeros(1, 3, 16, 16)).shape == (1, 8)
 
 
@@ -194,7 +198,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
     [
         (["cub_lit"], "did you mean cub_lite"),
         (["cub_lite"], "add data.root=FOLDER"),
-        (["cub_lite", "data.root=/nowhere"], "/nowhere does not exist"),
+        (["cub_lite", "data.root=/nowhere"], "/nowhere does not exist; give the place"),
         (["cub_lite", "phases.7.epochs=3"], "phases has 2 entries, no '7'"),
         (["cub_lite", "phases.0.epoch=3"], "did you mean epochs"),
         (["cub_lite", "--protocol", "tset"], "--protocol is validation or test"),
@@ -215,7 +219,7 @@ def test_mistakes_are_named_with_their_cure(words, message, tmp_path, monkeypatc
     answer = CliRunner().invoke(app, ["train", *words])
     assert answer.exit_code != 0
     assert message in str(answer.exception)
-    assert not list(tmp_path.glob("runs/*/checkpoint.pt"))
+    assert not list(tmp_path.glob("runs/*"))  # so that the right command is not refused afterwards
 
 
 def test_recipes_are_listed_and_shown():

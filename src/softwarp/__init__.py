@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softwarp.evaluate import load_model
+    from softwarp.evaluate import embed_files, load_model
     from softwarp.losses import (
         LOSSES,
         EuclideanSoftmaxLoss,
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     )
     from softwarp.metrics import average_distance_to_proxy, clustering_metrics, retrieval_metrics
     from softwarp.models.embedder import Embedder
-    from softwarp.train import train
 
 _HOMES = {
     "LOSSES": "softwarp.losses",
@@ -33,8 +32,8 @@ _HOMES = {
     "clustering_metrics": "softwarp.metrics",
     "retrieval_metrics": "softwarp.metrics",
     "Embedder": "softwarp.models.embedder",
+    "embed_files": "softwarp.evaluate",
     "load_model": "softwarp.evaluate",
-    "train": "softwarp.train",
 }
 
 __all__ = [
@@ -46,10 +45,10 @@ __all__ = [
     "average_distance_to_proxy",
     "build_loss",
     "clustering_metrics",
+    "embed_files",
     "load_model",
     "retrieval_metrics",
     "softmax_loss",
-    "train",
     "warped_softmax_loss",
 ]
 
@@ -58,3 +57,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'softwarp' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from softwarp.data.images import load_batches
+from softwarp.data.images import ImageDataset, load_batches, test_transform
 from softwarp.data.sources import Images
 from softwarp.metrics import (
     bootstrap_over_classes,
@@ -49,6 +49,21 @@ def load_model(folder: Path | str) -> Embedder:
     model = Embedder(**settings | {"pretrained": False})
     model.load_state_dict(run.load_model())
     return model.eval()
+
+
+def embed_files(folder: Path | str, paths: Sequence[Path | str], *, workers: int = 0) -> Tensor:
+    """Return the embeddings [N, D] of image files by a run's model, resized as in its evaluation."""
+    data = Run(Path(folder)).recipe().data
+    images = ImageDataset(
+        Path(),
+        [str(path) for path in paths],
+        torch.zeros(len(paths), dtype=torch.long),
+        test_transform(resize=data.resize, crop=data.crop),
+        shorter_side=data.resize,
+        strict=True,
+        replace=False,
+    )
+    return embed_images(load_model(folder), images, device=torch.device("cpu"), workers=workers)[0]
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """All that a run needs while it trains, built from its recipe and saved to and restored from a checkpoint."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from softwarp.data.sources import Source, glyph_source, image_source
 from softwarp.losses import WarpedSoftmaxLoss, build_loss
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
-from softwarp.recipe import OptimizerPart, Recipe
+from softwarp.recipe import OptimizerPart, Recipe, check_root
 from softwarp.runs import Run, random_state, set_random_state
 from softwarp.schedule import State
 
@@ -42,6 +42,7 @@ class Job:
     optimizer: torch.optim.Optimizer
     average: AveragedModel | None
     state: State
+    tell: Callable[[str], None] = lambda _: None  # shows how the last epoch went
 
     @property
     def judged(self) -> Embedder:
@@ -153,8 +154,8 @@ def load_source(recipe: Recipe, progress: "Progress | None" = None) -> Source:
     data, protocol = recipe.data, recipe.evaluation.split
     if data.name == "glyphs":
         return glyph_source(protocol=protocol, max_classes=data.max_classes)
-    if data.root is None:
-        raise ValueError(f"the recipe does not say where {data.name} is; add data.root=FOLDER")
+    check_root(recipe)
+    assert data.root is not None
     task = (
         progress.add_task("decoding images into the cache", total=None) if progress and data.cache else None
     )

@@ -167,6 +167,17 @@ def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
         raise ValueError("\n".join(lines)) from None
 
 
+def check_root(recipe: Recipe) -> None:
+    """Raise unless the recipe says where its images are, and something is there."""
+    name, root = recipe.data.name, recipe.data.root
+    if name != "glyphs" and root is None:
+        raise ValueError(f"the recipe does not say where {name} is; add data.root=FOLDER")
+    if name != "glyphs" and root is not None and not Path(root).expanduser().exists():
+        raise FileNotFoundError(
+            f"{root} does not exist; give the place of the images, as data.root or --data"
+        )
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """Return what a YAML file says, not yet validated."""
     try:

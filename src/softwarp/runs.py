@@ -61,27 +61,21 @@ class Run:
         write_json(folder / "environment.json", environment())
         return cls(folder)
 
-    @classmethod
-    def open(cls, folder: Path, recipe: Recipe) -> "Run":
-        """Return the run of this recipe in `folder`, as far as it came; a new one where there is none."""
-        if not (folder / "recipe.yaml").exists():
-            return cls.create(folder, recipe)
-        run = cls(folder)
-        there, asked = _flat(run.recipe().model_dump(mode="json")), _flat(recipe.model_dump(mode="json"))
+    def started(self) -> bool:
+        """Whether there is anything to go on with: a checkpoint or a result."""
+        return any((self.folder / name).exists() for name in ("checkpoint.pt", "result.json"))
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raise a ValueError unless the run in this folder is one of this recipe."""
+        there, asked = _flat(self.recipe().model_dump(mode="json")), _flat(recipe.model_dump(mode="json"))
         changed = [key for key in there | asked if there.get(key) != asked.get(key) and not _is_free(key)]
         if changed:
             key = changed[0]
+            more = f" (and {len(changed) - 1} more differ)" * (len(changed) > 1)
             raise ValueError(
-                f"{folder} holds a run of another recipe: {key} is {there.get(key)} there and "
-                f"{asked.get(key)} here"
-                + f" (and {len(changed) - 1} more differ)"
-                * (len(changed) > 1)
-                + "; "
-                "choose another --output, or start anew with --fresh"
+                f"{self.folder} holds a run of another recipe: {key} is {there.get(key)} there and "
+                f"{asked.get(key)} here{more}; choose another --output, or start anew with --fresh"
             )
-        for half in (path for name in FILES for path in folder.glob(f".{name}.*")):
-            half.unlink()  # a write that a kill cut short
-        return run
 
     def finished(self) -> bool:
         """Whether the result is there: it is what a run writes last."""
@@ -106,7 +100,9 @@ class Run:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def cut_history(self, epochs: int) -> None:
-        """Take back the rows of epochs after that one: they come again."""
+        """Take back the rows of epochs after that one, and writes that a kill cut short: they come again."""
+        for half in (path for name in FILES for path in self.folder.glob(f".{name}.*")):
+            half.unlink()
         kept = [row for row in self.history() if row["epoch"] <= epochs]
         write_text(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
 

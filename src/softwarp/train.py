@@ -48,14 +48,16 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
     """
     started = time.perf_counter()
     accelerator = start_accelerator(recipe, folder)
-    with accelerator.main_process_first():
-        first_run = Run.open if resume else Run.create
-        run = first_run(folder, recipe) if accelerator.is_main_process else Run(folder)
-    source = load_source(recipe, progress)
-    if run.finished():
-        check_data(run, run.result()["data_sha256"], source)
-        return run
+    run, source = Run(folder), load_source(recipe, progress)
+    if resume and run.started():
+        run.check_recipe(recipe)
+        if run.finished():
+            check_data(run, run.result()["data_sha256"], source)
+            return run
     job = prepare(recipe, run, accelerator, source)
+    with accelerator.main_process_first():  # nothing is written before all of the recipe has proved good
+        if accelerator.is_main_process and not (resume and run.started()):
+            Run.create(folder, recipe)
     job.restore()
     state, epoch_steps = job.state, len(job.batches)
     if recipe.evaluation.zero_line and "zero_line" not in state.notes:
@@ -333,7 +335,18 @@ def _bar(job: Job, progress: "Progress | None") -> Iterator[Callable[[], None]]:
     task = progress.add_task(
         job.recipe.loss.name, total=steps * job.batch_size, completed=job.state.step * job.batch_size
     )
+    if job.state.step:
+        epoch, step = divmod(job.state.step, len(job.batches))
+        progress.console.print(f"going on after {epoch} epochs and {step} batches")
+    job.tell = lambda text: _tell(progress, task, text)
     yield lambda: progress.advance(task, job.batch_size)
+
+
+def _tell(progress: "Progress", task: Any, text: str) -> None:
+    """Show how the last epoch went: beside the bar, or as a line where there is no terminal."""
+    progress.update(task, description=text)
+    if not progress.console.is_terminal:
+        progress.console.print(text)
 
 
 @contextmanager

@@ -50,7 +50,9 @@ def cars() -> None:
 @app.command()
 def check(
     root: Annotated[Path, typer.Argument(help="The data's folder, or a CSV file.")],
-    name: Annotated[str, typer.Option(help="Layout: cub, cars, sop, inshop, folder or csv.")] = "folder",
+    name: Annotated[
+        str | None, typer.Option(help="Layout: cub, cars, sop, inshop, folder or csv; else by what ROOT is.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Images decoded at a time; else one for each core.")
     ] = None,
@@ -59,7 +61,7 @@ def check(
     from softwarp.data.check import check_images
     from softwarp.data.tables import read_table
 
-    table = read_table(name, root)
+    table = read_table(name or ("csv" if root.is_file() else "folder"), root)
     with _progress("{task.completed:,.0f} of {task.total:,.0f}") as progress:
         task = progress.add_task("decoding", total=len(table.paths))
         broken = check_images(table, workers=workers, advance=lambda: progress.advance(task))

@@ -56,10 +56,13 @@ def train(
     """
     if resume and fresh:
         raise ValueError("--resume goes on and --fresh starts anew: choose one")
+    from softwarp.recipe import check_root
+
     name, recipe = _choose(words or [], data, protocol)
     folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
-    if resume and not any(folder.glob("**/recipe.yaml")):
+    if resume and not any(folder.glob("**/checkpoint.pt")):
         raise ValueError(f"there is no run to go on with in {folder}; leave --resume out, or give --output")
+    check_root(recipe)
     main_process = int(os.environ.get("RANK", "0")) == 0
     if data is not None and main_process:
         from softwarp.recipe import dump_recipe
@@ -76,11 +79,11 @@ def train(
 def recipes() -> None:
     """List the recipes that come with softwarp."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from softwarp.recipe import find_recipe, read_recipe, recipe_names
 
-    table = Table("recipe", "data", "backbone", "loss", "epochs", "published")
+    table = Table(Column("recipe", no_wrap=True), "data", "backbone", "loss", "epochs", "published")
     for name in recipe_names():
         recipe = read_recipe(find_recipe(name))
         epochs = " + ".join(str(phase.epochs) for phase in recipe.phases)
@@ -166,6 +169,10 @@ def _report(results: list[dict[str, Any]], folder: Path) -> None:
         summary = {"seeds": len(results), "mean": mean, "deviation": deviation, "runs": results}
         write_json(folder / "seeds.json", summary)
     Console().print(_table(results, mean, deviation))
+    before = results[0].get("zero_line", {}).get("recall@1", 0.0)
+    if mean["recall@1"] < before:
+        text = f"recall@1 is lower than before training ({before:.4f})"
+        typer.secho(f"{text}: train longer, or with lower learning rates", fg="yellow", err=True)
     broken = {path for result in results for path in result["broken_images"] + result["evaluation_left_out"]}
     for path in sorted(broken):
         typer.secho(f"skipped, because it cannot be read: {path}", fg="yellow", err=True)
@@ -176,13 +183,19 @@ def _table(results: list[dict[str, Any]], mean: dict[str, float], deviation: dic
     from rich.table import Table
 
     first, zero = results[0], results[0].get("zero_line", {})
-    title = f"{first['name']}: {first['classes']['evaluated']} {first['split']} classes, never trained on"
+    title = f"{first['name']}: {first['classes']['evaluated']} unseen {first['split']} classes"
     table = Table("metric", title=title)
     table.add_column(f"{len(results)} seeds" if deviation else "value", justify="right")
     if zero:
         table.add_column("untrained", justify="right")
     for name, value in mean.items():
+        if name in ("precision@1", "queries_without_positives") and (name == "precision@1" or not value):
+            continue  # the same as recall@1; nothing to tell
         text = f"{value:g}" if name.startswith("queries") else f"{value:.4f}"
         spread = f" ± {deviation[name]:.4f}" if deviation else ""
-        table.add_row(name, text + spread, *([f"{zero[name]:.4f}" if name in zero else ""] if zero else []))
+        table.add_row(
+            name,
+            text + spread,
+            *([f"{zero[name]:.4f}" if name in zero and name != "queries" else ""] if zero else []),
+        )
     return table

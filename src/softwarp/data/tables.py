@@ -40,7 +40,7 @@ def read_table(name: str, root: Path) -> Table:
         near = get_close_matches(name, TABLES, n=3) or list(TABLES)
         raise ValueError(f"no data layout is called {name!r}; did you mean {' or '.join(near)}?")
     if not root.exists():
-        raise FileNotFoundError(f"{root} does not exist; give the folder that holds the {name} data")
+        raise FileNotFoundError(f"{root} does not exist; give the place of the images ({name})")
     table = TABLES[name](root)
     _check_files(table)
     return table

@@ -127,8 +127,9 @@ def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any
 def find_loss(name: str) -> type[nn.Module]:
     """Return the class of that name; a name that is not there is answered with the nearest ones."""
     if name not in LOSSES:
-        near = get_close_matches(name, LOSSES, n=3) or list(LOSSES)
-        raise ValueError(f"no loss is called {name!r}; did you mean {' or '.join(near)}?")
+        near = get_close_matches(name, LOSSES, n=3)
+        answer = f"did you mean {' or '.join(near)}?" if near else "`softwarp losses` lists them"
+        raise ValueError(f"no loss is called {name!r}; {answer}")
     return LOSSES[name]
 
 
