@@ -31,7 +31,7 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
     warm_up = max(1, math.ceil(30 / steps))
     epochs = min(60, max(4, math.ceil(STEPS / steps)))
     crop = crop_size(table, 224 if cuda else 128)
-    rates = {"learning_rate": 1e-4, "head_learning_rate": 1e-3, "proxy_learning_rate": 1e-2}
+    rates = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "proxy_learning_rate": 1e-2}
     return {
         "data": {
             "name": name,
@@ -46,11 +46,11 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
             "embedding_size": 128 if len(counts) < 1000 else 512,
             "freeze_batch_norm": True,
         },
-        "loss": {"name": "warped_softmax", "settings": {"alpha": 25.0, "k1": 0.9, "k2": 1.2}},
+        "loss": {"name": "warped_softmax", "settings": {"alpha": 40.0, "k1": 0.9, "k2": 1.2}},
         "batches": {"classes": classes, "samples": samples},
         "optimizer": {"name": "adamw", "weight_decay": 1e-4},
         "phases": [
-            {"epochs": warm_up, "freeze_backbone": True, **rates},
+            {"epochs": warm_up, "freeze_backbone": True, **rates, "proxy_learning_rate": 0.1},
             {"epochs": epochs, "schedule": "cosine", **rates},
         ],
         "evaluation": {"split": protocol, "zero_line": True, "observed": 500},
