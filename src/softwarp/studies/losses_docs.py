@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from softwarp.files import write_text
 from softwarp.losses import LOSSES, card_of
@@ -24,7 +25,7 @@ written from its equation (`tests/test_loss_conformance.py`). To add one, see
 NOTE = """
 Recall@1 and MAP@R, in percent, on {evaluated} glyph classes never trained on, after the same short budget on
 {train} others, every loss with its defaults, one seed, no search: they say that each loss learns, not which
-is best. Before training the network has {recall:.1f} and {map:.1f}. By `{command}`
+is best. Before training the network has {recall:.1f} and {map:.1f}; {below} end below that. By `{command}`
 ([results/losses_on_glyphs.json](../results/losses_on_glyphs.json)).
 """
 
@@ -39,8 +40,15 @@ def page(result: Path = RESULT) -> str:
     measured = json.loads(result.read_text())
     rows = "".join(_row(name, measured["losses"][name]) for name in LOSSES)
     recall, precision = (100 * measured["untrained"][metric] for metric in ("recall@1", "map@r"))
-    note = NOTE.format(command=measured["command"], **measured["classes"], recall=recall, map=precision)
+    below = ", ".join(f"`{name}`" for name in LOSSES if not learned(measured, name)) or "none"
+    words = {"command": measured["command"], "below": below, "recall": recall, "map": precision}
+    note = NOTE.format(**measured["classes"], **words)
     return HEAD + rows + note + "".join(map(_paragraph, LOSSES))
+
+
+def learned(measured: dict[str, Any], name: str) -> bool:
+    """Return whether the loss ended above the untrained network in every metric."""
+    return all(measured["losses"][name][metric] > before for metric, before in measured["untrained"].items())
 
 
 def _row(name: str, measured: dict[str, float]) -> str:
