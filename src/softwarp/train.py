@@ -158,11 +158,11 @@ def end_epoch(job: Job, phase: Phase, number: int, started: float) -> bool:
     row: dict[str, Any] = {"epoch": epoch, "phase": number, "loss": state.loss / steps}
     row["avg_dtp"] = distance_to_proxy(job)
     if settings.split == "validation" and settings.every and epoch % settings.every == 0:
-        seen = evaluate(job, job.judged, distance=str(job.loss.distance), clustering=False)
-        row["validation"] = seen
-        if settings.metric not in seen:
-            raise ValueError(f"evaluation.metric {settings.metric!r} is not one of {', '.join(seen)}")
-        if state.look(seen[settings.metric], epoch) and settings.patience:
+        measured = evaluate(job, job.judged, distance=str(job.loss.distance), clustering=False)
+        row["validation"] = measured
+        if settings.metric not in measured:
+            raise ValueError(f"evaluation.metric {settings.metric!r} is not one of {', '.join(measured)}")
+        if state.look(measured[settings.metric], epoch) and settings.patience:
             job.run.save_model(job.judged.state_dict())
         if phase.schedule == "plateau" and state.since_drop >= phase.plateau:
             state.drops, state.since_drop = state.drops + 1, 0
@@ -172,6 +172,8 @@ def end_epoch(job: Job, phase: Phase, number: int, started: float) -> bool:
     state.loss = 0.0
     if job.accelerator.is_main_process:
         job.run.log(row)
+        seen = f", {settings.metric} {row['validation'][settings.metric]:.4f}" if "validation" in row else ""
+        job.tell(f"{job.recipe.loss.name}, epoch {epoch}, loss {row['loss']:.3f}{seen}")
     job.accelerator.log(
         {key: value for key, value in row.items() if isinstance(value, int | float)}, step=epoch
     )
