@@ -3,10 +3,13 @@
 Every loss goes forward and backward in a process of its own, on embeddings around class centres with the
 same number of samples of each class. Time is the median of the passes after the first; peak memory is
 the growth of the resident set in the first pass, over what it was once parameters, embeddings and their
-gradients existed. A loss that needs more than 20 GB or 300 seconds a pass is reported so.
+gradients existed. The same process times the three matrix products without which no gradient of all
+similarities can be had (samples with proxies, else with each other): times are told as multiples of these.
+A loss that needs more than 20 GB or 300 seconds a pass is reported so.
 
 The sizes with 100 classes are for all losses, that of 11318 classes (SOP) for those that hold parameters,
-and 400 and 4000 samples for those of kind "ranking", whose batches are that large.
+and 400 and 4000 samples for those of kind "ranking", whose batches are that large; beside them stands
+pytorch-metric-learning's Smooth-AP.
 """
 
 import multiprocessing
@@ -31,6 +34,7 @@ from softwarp.runs import environment, write_json
 
 # What a loss cannot be built without; the range of the warp is that of a trained model.
 SETTINGS: dict[str, dict[str, Any]] = {"warped_softmax": {"alpha": 25.0, "k1": 0.8, "k2": 1.15}}
+PEER = "pml_smooth_ap"
 MEMORY_LIMIT = 20 * 10**9
 SECONDS_LIMIT = 300.0
 SECONDS_A_LOSS = 2.0  # no new pass begins after that, once there are three
@@ -57,7 +61,7 @@ QUICK = (Size(16, 6, 8, 4, "all"),)
 def problem(size: Size) -> tuple[Tensor, Tensor]:
     """Return embeddings and labels: classes overlap somewhat, so that no loss is at its minimum."""
     generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(size.samples // size.samples_a_class).repeat(size.samples_a_class)
+    labels = torch.arange(size.samples // size.samples_a_class).repeat_interleave(size.samples_a_class)
     centres = torch.randn(size.classes, size.dimensions, generator=generator)
     noise = torch.randn(len(labels), size.dimensions, generator=generator)
     return centres[labels] + 2 * noise, labels
@@ -66,13 +70,17 @@ def problem(size: Size) -> tuple[Tensor, Tensor]:
 def losses_at(size: Size, names: list[str]) -> list[str]:
     """Return those of the names that are measured at this size."""
     if size.of == "ranking":
-        return [name for name in names if card_of(name).kind == "ranking"]
+        return [name for name in names if card_of(name).kind == "ranking"] + [PEER]
     if size.of == "parameters":
         return [name for name in names if any(True for _ in _build(name, 4, 4).parameters())]
     return names
 
 
 def _build(name: str, classes: int, dimensions: int) -> nn.Module:
+    if name == PEER:
+        from pytorch_metric_learning.losses import SmoothAPLoss
+
+        return SmoothAPLoss()
     return build_loss(name, classes, dimensions, **SETTINGS.get(name, {}))
 
 
@@ -86,6 +94,7 @@ def measure(name: str, size: Size, passes: int) -> dict[str, Any]:
     sender.close()
     row: dict[str, Any] = {"name": name, "status": "measured"}
     seconds: list[float] = []
+    products: list[float] = []
     try:
         while receiver.poll(SECONDS_LIMIT):
             message = receiver.recv()
@@ -93,6 +102,7 @@ def measure(name: str, size: Size, passes: int) -> dict[str, Any]:
                 break
             row |= message
             seconds += [message["seconds"]] if "seconds" in message else []
+            products += [message["products"]] if "products" in message else []
         else:
             row["status"] = f"more than {SECONDS_LIMIT:.0f} s a pass"
     except EOFError:
@@ -100,8 +110,11 @@ def measure(name: str, size: Size, passes: int) -> dict[str, Any]:
     process.kill()
     process.join()
     timed = seconds[1:] or seconds  # a loss too slow for a second pass has its first one
-    row.pop("seconds", None)
-    return row | ({"passes": len(timed), "median_seconds": statistics.median(timed)} if timed else {})
+    row = {key: value for key, value in row.items() if key not in ("seconds", "products")}
+    if not timed:
+        return row
+    median, bare = statistics.median(timed), statistics.median(products)
+    return row | {"passes": len(timed), "median_seconds": median, "multiple_of_products": median / bare}
 
 
 def _measure(name: str, size: Size, passes: int, sender: Connection) -> None:
@@ -123,12 +136,24 @@ def _measure(name: str, size: Size, passes: int, sender: Connection) -> None:
             start = time.perf_counter()
             _pass(loss, embeddings, labels)
             message = {"seconds": time.perf_counter() - start}
-            sender.send(message | ({} if index else {"peak_megabytes": (_peak_bytes() - before) / 1e6}))
+            message |= {} if index else {"peak_megabytes": (_peak_bytes() - before) / 1e6}
+            sender.send(message | {"products": _products(name, size)})
     except RuntimeError as error:
         if "allocate memory" not in str(error):
             raise
         sender.send({"status": f"more than {MEMORY_LIMIT / 1e9:.0f} GB"})
     sender.send(None)
+
+
+def _products(name: str, size: Size) -> float:
+    """Return the seconds of the product of all similarities and of its two gradients."""
+    with_proxies = name in LOSSES and card_of(name).kind in ("proxies", "classifier")
+    samples = torch.ones(size.samples, size.dimensions)
+    others = torch.ones(size.classes if with_proxies else size.samples, size.dimensions)
+    start = time.perf_counter()
+    similarities = samples @ others.T
+    similarities @ others, similarities.T @ samples
+    return time.perf_counter() - start
 
 
 def _pass(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> None:
@@ -149,12 +174,13 @@ def table(size: Size, rows: list[dict[str, Any]]) -> Table:
     title = f"N={size.samples}, C={size.classes}, D={size.dimensions}"
     shown = Table(title=title, caption="; ".join(failed) or None)
     shown.add_column("loss", no_wrap=True)
-    for column in ("ms", "passes", "MB"):
+    for column in ("ms", "x products", "passes", "MB"):
         shown.add_column(column, justify="right")
     for row in rows:
         if "median_seconds" in row:
             milliseconds, megabytes = f"{1000 * row['median_seconds']:.2f}", f"{row['peak_megabytes']:.0f}"
-            shown.add_row(row["name"], milliseconds, str(row["passes"]), megabytes)
+            multiple = f"{row['multiple_of_products']:.1f}"
+            shown.add_row(row["name"], milliseconds, multiple, str(row["passes"]), megabytes)
     return shown
 
 

@@ -112,18 +112,20 @@ CASES: dict[str, Case] = {
     ),
     "large_margin_softmax": Case(
         reference=references.large_margin_softmax,
-        settings={"margin": 3},
+        settings={"margin": 3, "first_plain": 4.0, "last_plain": 0.5},
         mutants=(
-            ("import LargeMarginSoftmaxLoss as", "import SphereFaceLoss as"),
-            ("import LargeMarginSoftmaxLoss as", "import CosFaceLoss as"),
+            ('pml_name = "LargeMarginSoftmaxLoss"', 'pml_name = "SphereFaceLoss"'),
+            ("/ (1 + self.plain)", "/ (2 + self.plain)"),
+            ("(self.plain * cosines + with_margin)", "(self.plain * cosines - with_margin)"),
+            ("clamp_min(last)", "clamp_max(last)"),
         ),
     ),
     "sphereface": Case(
         reference=references.sphereface,
-        settings={"margin": 3},
+        settings={"margin": 3, "first_plain": 0.0, "last_plain": 0.0},
         mutants=(
-            ("import SphereFaceLoss as", "import LargeMarginSoftmaxLoss as"),
-            ("import SphereFaceLoss as", "import CosFaceLoss as"),
+            ('pml_name = "SphereFaceLoss"', 'pml_name = "LargeMarginSoftmaxLoss"'),
+            ("getattr(losses, self.pml_name)", "losses.CosFaceLoss"),
         ),
     ),
     "cosface": Case(

@@ -215,19 +215,26 @@ def multiplied(t: float, margin: int) -> float:
     return (-1) ** k * math.cos(margin * t) - 2 * k
 
 
-def large_margin_softmax(embeddings, labels, state, *, margin=4, scale=1.0):
+def large_margin_softmax(
+    embeddings, labels, state, *, margin=4, scale=1.0, first_plain=1000.0, plain_decay=0.12, last_plain=5.0
+):
+    plain = max(last_plain, first_plain / (1 + plain_decay * float(state["steps"])))
+
+    def own(t):
+        return (plain * math.cos(t) + multiplied(t, margin)) / (1 + plain)
+
     def logits(e, y):
         angles = [angle(e, p) for p in state["proxies"]]
         lengths = [scale * math.sqrt(sum(e**2)) * math.sqrt(sum(p**2)) for p in state["proxies"]]
-        cosines = [multiplied(t, margin) if j == y else math.cos(t) for j, t in enumerate(angles)]
+        cosines = [own(t) if j == y else math.cos(t) for j, t in enumerate(angles)]
         return [length * cosine for length, cosine in zip(lengths, cosines, strict=True)]
 
     return classifier(embeddings, labels, logits)
 
 
-def sphereface(embeddings, labels, state, *, margin=4, scale=1.0):
-    state = {"proxies": np.array([unit(p) for p in state["proxies"]])}
-    return large_margin_softmax(embeddings, labels, state, margin=margin, scale=scale)
+def sphereface(embeddings, labels, state, **settings):
+    state = state | {"proxies": np.array([unit(p) for p in state["proxies"]])}
+    return large_margin_softmax(embeddings, labels, state, **settings)
 
 
 def cosface(embeddings, labels, state, *, margin=0.35, scale=64.0):

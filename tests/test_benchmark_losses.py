@@ -31,6 +31,7 @@ def test_sizes_are_measured_for_the_losses_that_they_concern(benchmark):
     assert "smooth_ap" not in with_parameters
     assert {"smooth_ap", "roadmap", "recall_at_k"} <= set(ranking)
     assert "proxy_nca_pp" not in ranking
+    assert [name for name in ranking if name not in LOSSES] == ["pml_smooth_ap"]
 
 
 def test_the_problem_has_what_its_size_says(benchmark):
@@ -59,5 +60,6 @@ def test_a_quick_run_writes_its_figures(tmp_path):
         assert row["status"] == "measured"
         assert row["passes"] == 2
         assert row["median_seconds"] > 0
+        assert row["multiple_of_products"] > 0
         assert row["peak_megabytes"] >= 0
     assert content["environment"]["threads"] >= 1

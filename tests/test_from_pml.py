@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import warnings
 
 import pytest
 import references_pml as references
@@ -10,8 +11,8 @@ import torch
 
 from softwarp.losses import LOSSES, build_loss
 from softwarp.losses.from_pml import angles_of, lp_distance
-from softwarp.losses.from_pml_pairs import pair_rounds
 from softwarp.losses.from_pml_proxies import spread_of_centers
+from softwarp.losses.from_pml_tuples import pair_rounds
 
 LABELS = torch.arange(4).repeat(8)
 
@@ -127,6 +128,34 @@ def test_arcface_beyond_its_last_angle_is_the_official_code_s():
         points.numpy(), labels.numpy(), {"proxies": loss.proxies.detach().numpy()}, scale=4.0
     )
     assert loss(points, labels).item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["large_margin_softmax", "sphereface"])
+def test_without_its_plain_part_a_multiplied_angle_is_pml_s(name):
+    from pytorch_metric_learning import losses
+
+    pml_class = {"large_margin_softmax": losses.LargeMarginSoftmaxLoss, "sphereface": losses.SphereFaceLoss}
+    ours = build_loss(name, 4, 6, first_plain=0.0, last_plain=0.0)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # SciPy's of tensors
+        theirs = pml_class[name](4, 6)
+    theirs.W.data = ours.proxies.data.T
+    points = close_points(0.5)
+    torch.testing.assert_close(ours(points, LABELS), theirs(points, LABELS))
+
+
+@pytest.mark.parametrize("name", ["large_margin_softmax", "sphereface"])
+def test_the_plain_part_fades_with_the_steps_of_training(name):
+    loss, points = build_loss(name, 4, 6).double(), close_points(0.5).double()
+    state = {"proxies": loss.proxies.detach().numpy(), "steps": 0}
+    reference = getattr(references, name)
+    for step in (0, 1, 2):
+        expected = reference(points.numpy(), LABELS.numpy(), state | {"steps": step})
+        assert loss.eval()(points, LABELS).item() == pytest.approx(expected, rel=1e-9)  # which counts no step
+        assert loss.train()(points, LABELS).item() == pytest.approx(expected, rel=1e-9)
+    loss.load_state_dict(loss.state_dict() | {"steps": torch.tensor(10**6)})
+    expected = reference(points.numpy(), LABELS.numpy(), state | {"steps": 10**6})
+    assert loss(points, LABELS).item() == pytest.approx(expected, rel=1e-9)
+    assert expected == reference(points.numpy(), LABELS.numpy(), state, first_plain=5.0, plain_decay=0.0)
 
 
 def test_the_spread_of_centers_is_pml_s():

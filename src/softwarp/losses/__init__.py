@@ -16,25 +16,20 @@ from softwarp.losses.cbml import CBMLLoss, cbml_loss
 from softwarp.losses.center_contrastive import CenterContrastiveLoss, center_contrastive_loss
 from softwarp.losses.contextual import ContextualLoss, contextual_loss
 from softwarp.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
-from softwarp.losses.from_pml_pairs import (
-    CircleLoss,
-    ContrastiveLoss,
-    FastAPLoss,
-    LiftedStructureLoss,
-    MarginLoss,
-    MultiSimilarityLoss,
-    NPairLoss,
-    SupConLoss,
-    TripletLoss,
-)
-from softwarp.losses.from_pml_proxies import (
+from softwarp.losses.from_pml_margins import (
     ArcFaceLoss,
     CosFaceLoss,
     LargeMarginSoftmaxLoss,
-    NormalizedSoftmaxLoss,
-    ProxyAnchorLoss,
-    SoftTripleLoss,
     SphereFaceLoss,
+)
+from softwarp.losses.from_pml_pairs import CircleLoss, ContrastiveLoss, MarginLoss, MultiSimilarityLoss
+from softwarp.losses.from_pml_proxies import NormalizedSoftmaxLoss, ProxyAnchorLoss, SoftTripleLoss
+from softwarp.losses.from_pml_tuples import (
+    FastAPLoss,
+    LiftedStructureLoss,
+    NPairLoss,
+    SupConLoss,
+    TripletLoss,
 )
 from softwarp.losses.function_family import PowerLoss, ScaledLoss, power_loss, scaled_loss
 from softwarp.losses.group_loss import GroupLoss

@@ -1,7 +1,7 @@
 """How the losses of pytorch-metric-learning (PML) are made and called here.
 
-`from_pml_pairs.py` and `from_pml_proxies.py` hold the losses: PML's class, our names, the defaults of the
-paper that introduced each. PML takes seconds to import, so it is imported when a loss is made.
+`from_pml_*.py` hold the losses: PML's class, our names, the defaults of the paper that introduced each. PML
+takes seconds to import, so it is imported when a loss is made.
 
 Parameters are ours, class first ([C, ...]), and PML's class gets them for one call as wide temporaries:
 it casts its parameters in place to the type of the embeddings, which would leave half-precision proxies.

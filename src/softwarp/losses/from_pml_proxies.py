@@ -4,8 +4,6 @@ Each class has the equation, where it was taken from and where it differs from t
 Symbols: z = e / |e|, q_j = p_j / |p_j|, t_ij the angle between them, y the class of sample i.
 """
 
-import math
-import warnings
 from typing import ClassVar
 
 from torch import Tensor, cdist, nn
@@ -14,7 +12,6 @@ from torch.nn.functional import normalize
 from softwarp.losses.card import Card
 from softwarp.losses.distances import full_precision
 from softwarp.losses.from_pml import (
-    angles_of,
     call_pml,
     check_not_negative,
     check_positive,
@@ -166,162 +163,6 @@ class NormalizedSoftmaxLoss(nn.Module):
         check_positive(temperature=temperature)
         self.num_classes, self.embedding_size = num_classes, embedding_size
         self.pml = FromPML(num_classes, embedding_size, temperature=temperature)
-        self.proxies = take_proxies(self.pml)
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels, W=self.proxies.T)
-
-
-class LargeMarginSoftmaxLoss(nn.Module):
-    """A linear classifier whose own angle is multiplied by a whole number.
-
-    >>> import torch
-    >>> loss = LargeMarginSoftmaxLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
-
-    distance = "cosine"
-    card: ClassVar[Card] = Card(
-        title="Large-margin softmax",
-        citation="Liu, Wen, Yu, Yang: Large-Margin Softmax Loss for Convolutional Neural Networks. ICML 2016",
-        year=2016,
-        equation="-log softmax_j(scale |e| |p_j| f_j)[y], f_y = (-1)^k cos(m t) - 2k, k = floor(m t / pi), "
-        "f_j = cos t_ij",
-        kind="classifier",
-        proxy_rate_ratio=10.0,
-        search_space={"margin": ("int", 2, 5), "scale": ("log", 0.3, 10.0)},
-        notes="m = margin, a whole number that multiplies the angle. Without the paper's schedule that "
-        "starts from the plain softmax; scale is not in the paper (1); the rate ratio is ours.",
-    )
-
-    def __init__(self, num_classes: int, embedding_size: int, *, margin: int = 4, scale: float = 1.0) -> None:
-        from pytorch_metric_learning.losses import LargeMarginSoftmaxLoss as FromPML
-
-        super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size, margin=margin)
-        check_positive(scale=scale)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # SciPy's of tensors
-            self.pml = FromPML(num_classes, embedding_size, margin=margin, scale=scale)
-        self.proxies = take_proxies(self.pml)
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels, W=self.proxies.T)
-
-
-class SphereFaceLoss(nn.Module):
-    """The large-margin softmax with class weights of length one.
-
-    >>> import torch
-    >>> loss = SphereFaceLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
-
-    distance = "cosine"
-    card: ClassVar[Card] = Card(
-        title="SphereFace",
-        citation="Liu, Wen, Yu, Li, Raj, Song: SphereFace: Deep Hypersphere Embedding for Face Recognition. "
-        "CVPR 2017",
-        year=2017,
-        equation="-log softmax_j(scale |e| f_j)[y], f_y = (-1)^k cos(m t) - 2k, k = floor(m t / pi), "
-        "f_j = cos t_ij",
-        kind="classifier",
-        search_space={"margin": ("int", 2, 5), "scale": ("log", 0.3, 10.0)},
-        notes="m = margin, a whole number that multiplies the angle. Without the authors' schedule that "
-        "starts from the plain softmax; scale is not in the paper (1).",
-    )
-
-    def __init__(self, num_classes: int, embedding_size: int, *, margin: int = 4, scale: float = 1.0) -> None:
-        from pytorch_metric_learning.losses import SphereFaceLoss as FromPML
-
-        super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size, margin=margin)
-        check_positive(scale=scale)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # SciPy's of tensors
-            self.pml = FromPML(num_classes, embedding_size, margin=margin, scale=scale)
-        self.proxies = take_proxies(self.pml)
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels, W=self.proxies.T)
-
-
-class CosFaceLoss(nn.Module):
-    """A softmax over cosines, from the own one of which a margin is taken.
-
-    >>> import torch
-    >>> loss = CosFaceLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
-
-    distance = "cosine"
-    card: ClassVar[Card] = Card(
-        title="CosFace",
-        citation="Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu: CosFace: Large Margin Cosine Loss for Deep Face "
-        "Recognition. CVPR 2018",
-        year=2018,
-        equation="-log softmax_j(scale (cos t_ij - margin [j = y]))[y]",
-        kind="classifier",
-        search_space={"margin": ("float", 0.0, 0.6), "scale": ("log", 8.0, 128.0)},
-        notes="margin is a difference of cosines.",
-    )
-
-    def __init__(
-        self, num_classes: int, embedding_size: int, *, margin: float = 0.35, scale: float = 64.0
-    ) -> None:
-        from pytorch_metric_learning.losses import CosFaceLoss as FromPML
-
-        super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
-        check_not_negative(margin=margin)
-        check_positive(scale=scale)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(num_classes, embedding_size, margin=margin, scale=scale)
-        self.proxies = take_proxies(self.pml)
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels, W=self.proxies.T)
-
-
-class ArcFaceLoss(nn.Module):
-    """A softmax over cosines, to the own angle of which a margin is added.
-
-    >>> import torch
-    >>> loss = ArcFaceLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
-
-    distance = "cosine"
-    card: ClassVar[Card] = Card(
-        title="ArcFace",
-        citation="Deng, Guo, Xue, Zafeiriou: ArcFace: Additive Angular Margin Loss for Deep Face "
-        "Recognition. CVPR 2019",
-        year=2019,
-        equation="-log softmax_j(scale f_j)[y], f_y = cos(t + margin), or cos t - margin sin(margin) where "
-        "t > pi - margin; f_j = cos t_ij",
-        kind="classifier",
-        search_space={"margin": ("float", 0.05, 0.8), "scale": ("log", 8.0, 128.0)},
-        notes="margin is in radians, as in the paper; pytorch-metric-learning 2 takes degrees. The case "
-        "beyond pi - margin is that of the official code.",
-    )
-
-    def __init__(
-        self, num_classes: int, embedding_size: int, *, margin: float = 0.5, scale: float = 64.0
-    ) -> None:
-        from pytorch_metric_learning.losses import ArcFaceLoss as FromPML
-
-        super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
-        check_positive(scale=scale)
-        if not 0 <= margin < math.pi:
-            raise ValueError(f"margin is an angle in radians, at least 0 and below pi, got {margin}")
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(num_classes, embedding_size, margin=math.degrees(margin), scale=scale)
-        self.pml.get_angles = angles_of
         self.proxies = take_proxies(self.pml)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

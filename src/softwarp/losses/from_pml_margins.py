@@ -1,0 +1,206 @@
+"""Classifiers with an angular margin, from pytorch-metric-learning; their proxies are [C, D].
+
+Each class has the equation, where it was taken from and where it differs from the paper on its card.
+Symbols: z = e / |e|, q_j = p_j / |p_j|, t_ij the angle between them, y the class of sample i.
+"""
+
+import math
+import warnings
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from softwarp.losses.card import Card
+from softwarp.losses.from_pml import (
+    angles_of,
+    call_pml,
+    check_not_negative,
+    check_positive,
+    check_whole,
+    take_proxies,
+)
+
+EASING = (
+    "m = margin, a whole number that multiplies the angle. L = max(last_plain, first_plain / (1 + "
+    "plain_decay steps)) lets training begin with the plain softmax; its constants are those of SphereFace's "
+    "published configuration. Both plain settings at 0 give the margin alone. scale is not in the paper (1)."
+)
+
+
+class LargeMarginSoftmaxLoss(nn.Module):
+    """A linear classifier whose own angle is multiplied by a whole number, by and by.
+
+    >>> loss = LargeMarginSoftmaxLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    pml_name = "LargeMarginSoftmaxLoss"
+    steps: Tensor
+    card: ClassVar[Card] = Card(
+        title="Large-margin softmax",
+        citation="Liu, Wen, Yu, Yang: Large-Margin Softmax Loss for Convolutional Neural Networks. ICML 2016",
+        year=2016,
+        equation="-log softmax_j(scale |e| |p_j| f_j)[y], f_y = (L cos t + (-1)^k cos(m t) - 2k) / (1 + L), "
+        "k = floor(m t / pi), f_j = cos t_ij",
+        kind="classifier",
+        proxy_rate_ratio=10.0,
+        search_space={"margin": ("int", 2, 5), "scale": ("log", 0.3, 10.0)},
+        notes=f"{EASING} The rate ratio is ours.",
+    )
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        margin: int = 4,
+        scale: float = 1.0,
+        first_plain: float = 1000.0,
+        plain_decay: float = 0.12,
+        last_plain: float = 5.0,
+    ) -> None:
+        from pytorch_metric_learning import losses
+
+        super().__init__()
+        check_whole(num_classes=num_classes, embedding_size=embedding_size, margin=margin)
+        check_positive(scale=scale)
+        self.num_classes, self.embedding_size = num_classes, embedding_size
+        check_not_negative(first_plain=first_plain, plain_decay=plain_decay, last_plain=last_plain)
+        self.schedule = first_plain, plain_decay, last_plain
+        pml_class = eased(getattr(losses, self.pml_name))
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # SciPy's of tensors
+            self.pml = pml_class(
+                num_classes, embedding_size, margin=margin, scale=scale, weight_init_func=init_weights
+            )
+        self.proxies = take_proxies(self.pml)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        first, decay, last = self.schedule
+        self.pml.plain = (first / (1 + decay * self.steps)).clamp_min(last)
+        value = call_pml(self, embeddings, labels, W=self.proxies.T)
+        if self.training:
+            self.steps += 1
+        return value
+
+
+class SphereFaceLoss(LargeMarginSoftmaxLoss):
+    """The large-margin softmax with class weights of length one.
+
+    >>> loss = SphereFaceLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    pml_name = "SphereFaceLoss"
+    card: ClassVar[Card] = Card(
+        title="SphereFace",
+        citation="Liu, Wen, Yu, Li, Raj, Song: SphereFace: Deep Hypersphere Embedding for Face Recognition. "
+        "CVPR 2017",
+        year=2017,
+        equation="-log softmax_j(scale |e| f_j)[y], f_y = (L cos t + (-1)^k cos(m t) - 2k) / (1 + L), "
+        "k = floor(m t / pi), f_j = cos t_ij",
+        kind="classifier",
+        search_space={"margin": ("int", 2, 5), "scale": ("log", 0.3, 10.0)},
+        notes=EASING,
+    )
+
+
+def eased(pml_class: Any) -> Any:
+    """Return PML's class with `plain` parts of the own cosine for each part of the one with the margin."""
+
+    class Eased(pml_class):  # type: ignore[misc]
+        plain: Tensor | float = 0.0
+
+        def modify_cosine_of_target_classes(self, cosines: Tensor) -> Tensor:
+            with_margin: Tensor = super().modify_cosine_of_target_classes(cosines)
+            return (self.plain * cosines + with_margin) / (1 + self.plain)
+
+    return Eased
+
+
+def init_weights(weights: Tensor) -> None:
+    """Draw PML's weights [D, C] as the large-margin softmax's paper does: deviation sqrt(2 / D)."""
+    nn.init.kaiming_normal_(weights, mode="fan_out")
+
+
+class CosFaceLoss(nn.Module):
+    """A softmax over cosines, from the own one of which a margin is taken.
+
+    >>> loss = CosFaceLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    card: ClassVar[Card] = Card(
+        title="CosFace",
+        citation="Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu: CosFace: Large Margin Cosine Loss for Deep Face "
+        "Recognition. CVPR 2018",
+        year=2018,
+        equation="-log softmax_j(scale (cos t_ij - margin [j = y]))[y]",
+        kind="classifier",
+        search_space={"margin": ("float", 0.0, 0.6), "scale": ("log", 8.0, 128.0)},
+        notes="margin is a difference of cosines.",
+    )
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, *, margin: float = 0.35, scale: float = 64.0
+    ) -> None:
+        from pytorch_metric_learning.losses import CosFaceLoss as FromPML
+
+        super().__init__()
+        check_whole(num_classes=num_classes, embedding_size=embedding_size)
+        check_not_negative(margin=margin)
+        check_positive(scale=scale)
+        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.pml = FromPML(num_classes, embedding_size, margin=margin, scale=scale)
+        self.proxies = take_proxies(self.pml)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return call_pml(self, embeddings, labels, W=self.proxies.T)
+
+
+class ArcFaceLoss(nn.Module):
+    """A softmax over cosines, to the own angle of which a margin is added.
+
+    >>> loss = ArcFaceLoss(num_classes=10, embedding_size=4)
+    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
+    torch.Size([])
+    """
+
+    distance = "cosine"
+    card: ClassVar[Card] = Card(
+        title="ArcFace",
+        citation="Deng, Guo, Xue, Zafeiriou: ArcFace: Additive Angular Margin Loss for Deep Face "
+        "Recognition. CVPR 2019",
+        year=2019,
+        equation="-log softmax_j(scale f_j)[y], f_y = cos(t + margin), or cos t - margin sin(margin) where "
+        "t > pi - margin; f_j = cos t_ij",
+        kind="classifier",
+        search_space={"margin": ("float", 0.05, 0.8), "scale": ("log", 8.0, 128.0)},
+        notes="margin is in radians, as in the paper; pytorch-metric-learning 2 takes degrees. The case "
+        "beyond pi - margin is that of the official code.",
+    )
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, *, margin: float = 0.5, scale: float = 64.0
+    ) -> None:
+        from pytorch_metric_learning.losses import ArcFaceLoss as FromPML
+
+        super().__init__()
+        check_whole(num_classes=num_classes, embedding_size=embedding_size)
+        check_positive(scale=scale)
+        if not 0 <= margin < math.pi:
+            raise ValueError(f"margin is an angle in radians, at least 0 and below pi, got {margin}")
+        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.pml = FromPML(num_classes, embedding_size, margin=math.degrees(margin), scale=scale)
+        self.pml.get_angles = angles_of
+        self.proxies = take_proxies(self.pml)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return call_pml(self, embeddings, labels, W=self.proxies.T)
