@@ -74,6 +74,25 @@ def test_workers_and_the_cache_of_pixels_change_nothing_but_speed(tmp_path, monk
     assert torch.equal(cached, plain)  # at that size nothing is resized
 
 
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "cache"))
+    root = draw(tmp_path / "images")
+    for label in range(8):
+        (root / f"class {label}" / "0.png").write_bytes(b"not an image")
+    rows = [f"{path},{path.parent.name}" for path in sorted(root.glob("*/*.png"))]
+    file = tmp_path / "lists" / "own.csv"
+    file.parent.mkdir()
+    file.write_text("\n".join(["path,label", *rows]))
+    listed = train(small(file, data={"name": "csv", "cache": cache}), tmp_path / "listed")
+    folder = train(small(root, data={"cache": cache}), tmp_path / "folder")
+    assert torch.equal(listed.load_embeddings()[0], folder.load_embeddings()[0])
+    skipped = [str(root / path) for path in folder.result()["evaluation_left_out"]]
+    assert listed.result()["evaluation_left_out"] == skipped
+    assert len(skipped) == 2
+    assert settings_for(file, protocol="test", cuda=False)["data"]["crop"] == 32  # the images' size was seen
+
+
 def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
     root = draw(tmp_path / "images")
     for label in range(8):
