@@ -1,5 +1,6 @@
 """Training on image files, as a user with a folder meets it."""
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner
 
 from softwarp import embed_files, load_model
@@ -159,6 +162,21 @@ def test_an_unreadable_folder_is_named(tmp_path):
     (root / "class 3").chmod(0)
     with pytest.raises(OSError, match="class 3"):
         train(small(root), tmp_path / "run")
+
+
+def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, monkeypatch):
+    address = "https://hub.example/weights"
+    monkeypatch.setattr("softwarp.train.address_to_fetch", lambda name: address)
+    root, said = draw(tmp_path / "images"), io.StringIO()
+
+    def prepare(*_):
+        assert said.getvalue() == f"fetching the weights of test_resnet from {address}\n"
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("softwarp.train.prepare", prepare)
+    recipe = small(root, model={"backbone": "test_resnet", "pretrained": True})
+    with pytest.raises(ValueError, match="far enough"):
+        train(recipe, tmp_path / "run", progress=Progress(console=Console(file=said)))
 
 
 def test_settings_follow_the_data(tmp_path):

@@ -18,6 +18,7 @@ from softwarp.evaluate import embed_images, measure
 from softwarp.job import Job, check_data, load_source, prepare, start_accelerator
 from softwarp.losses import WarpedSoftmaxLoss
 from softwarp.metrics import average_distance_to_proxy
+from softwarp.models.hub import address_to_fetch
 from softwarp.recipe import Phase, Recipe
 from softwarp.runs import Run
 from softwarp.schedule import factor
@@ -54,6 +55,8 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
         if run.finished():
             check_data(run, run.result()["data_sha256"], source)
             return run
+    if progress and accelerator.is_main_process:
+        _tell_download(recipe, progress)
     job = prepare(recipe, run, accelerator, source)
     with accelerator.main_process_first():  # nothing is written before all of the recipe has proved good
         if accelerator.is_main_process and not (resume and run.started()):
@@ -325,6 +328,12 @@ def _stretches(phases: tuple[Phase, ...], epoch_steps: int) -> Iterator[tuple[in
     for number, phase in enumerate(phases):
         yield number, phase, first, first + phase.epochs * epoch_steps
         first += phase.epochs * epoch_steps
+
+
+def _tell_download(recipe: Recipe, progress: "Progress") -> None:
+    name = recipe.model.backbone
+    if recipe.model.pretrained is True and (address := address_to_fetch(name)):
+        progress.console.print(f"fetching the weights of {name} from {address}", soft_wrap=True)
 
 
 @contextmanager
