@@ -1,5 +1,9 @@
+import socket
 import subprocess
 import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import torch
@@ -7,6 +11,7 @@ from safetensors.torch import save_file
 
 from softwarp.models.backbones import TimmBackbone, _tokens_to_map, build_backbone
 from softwarp.models.bn_inception import BNInception
+from softwarp.models.hub import address_to_fetch
 from softwarp.models.weights import load_in_order, read_weights
 
 timm = pytest.importorskip("timm")
@@ -165,6 +170,77 @@ def test_without_a_hub_the_cures_are_named(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"model.pretrained=PATH.*efficientnet_lite0") as caught:
         build_backbone("test_resnet", pretrained=True)
     assert caught.value.__suppress_context__
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub of one's own: call it with an address; its cache is empty."""
+    constants = pytest.importorskip("huggingface_hub").constants
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    rest = "/{repo_id}/resolve/{revision}/{filename}"
+
+    def set_address(address):
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + rest)
+        return tmp_path
+
+    return set_address
+
+
+def nobody():
+    """An address where nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_a_hub_out_of_reach_is_told_without_retries(monkeypatch, hub):
+    address = nobody()
+    hub(address)
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"would wait {seconds} s to try again"))
+    with pytest.raises(ValueError, match=rf"no answer from {address}/timm/.*refused.*model.pretrained=PATH"):
+        build_backbone("test_resnet", pretrained=True)
+
+
+class Refusal(BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        time.sleep(0.3)
+        self.send_response(403)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_hub_that_answers_is_left_to_timm(hub):
+    with HTTPServer(("127.0.0.1", 0), Refusal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ValueError, match="timm cannot build test_resnet") as caught:
+            build_backbone("test_resnet", pretrained=True)
+        server.shutdown()
+    assert "no answer" not in str(caught.value)
+
+
+def test_weights_in_the_cache_need_no_hub(hub, classifier_weights):
+    cache = hub(nobody())
+    assert address_to_fetch("test_resnet").endswith(
+        "/timm/test_resnet.r160_in1k/resolve/main/model.safetensors"
+    )
+    repository = cache / "models--timm--test_resnet.r160_in1k"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("f" * 40)
+    (repository / "snapshots" / ("f" * 40)).mkdir(parents=True)
+    weights = {k: v for k, v in classifier_weights.items() if not k.startswith("fc.")}
+    weights |= {
+        "fc.weight": torch.zeros(1000, weights["layer4.0.bn2.weight"].numel()),
+        "fc.bias": torch.zeros(1000),
+    }
+    save_file(weights, repository / "snapshots" / ("f" * 40) / "model.safetensors")
+    assert address_to_fetch("test_resnet") is None
+    backbone = build_backbone("test_resnet", pretrained=True)
+    assert torch.equal(backbone.model.state_dict()["bn1.weight"], weights["bn1.weight"])
 
 
 @pytest.mark.parametrize("name", ["small_conv", "bn_inception"])

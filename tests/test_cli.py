@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softwarp.cli import app
+from softwarp.train import StoppedError
 
 runner = CliRunner()
 
@@ -82,6 +83,22 @@ def test_demo_prints_the_table(monkeypatch, demo, tmp_path):
         assert word in output
     for row in result["rows"]:
         assert row["cells"][0] in output
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"), [(StoppedError, "nothing is lost"), (KeyboardInterrupt, "the last checkpoint is kept")]
+)
+def test_a_stopped_demo_says_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path, error, kept):
+    def stop(*_, **__):
+        raise error
+
+    words = ["demo", "--quick", "--output", str(tmp_path)]
+    monkeypatch.setattr("softwarp.studies.demo.run_demo", stop)
+    monkeypatch.setattr(sys, "argv", ["softwarp", *words])
+    result = runner.invoke(app, words)
+    assert result.exit_code == 130
+    lines = [line for line in result.stderr.splitlines() if line]
+    assert lines == [f"stopped; {kept}. To go on: softwarp demo --quick --output {tmp_path}"]
 
 
 def test_demo_writes_results_that_fit_together(demo):

@@ -39,6 +39,15 @@ def test_broken_images_are_found_in_order(images, workers):
     assert len(ticks) == 8
 
 
+def test_absolute_paths_of_a_csv_file_are_checked(images, tmp_path_factory):
+    file = tmp_path_factory.mktemp("lists") / "list.csv"
+    file.write_text(f"path,label\n{images}/gull/0.jpg,gull\n{images}/wren/0.jpg,wren\n")
+    result = run("check", file)
+    assert result.exit_code == 1
+    assert f"broken: {images}/wren/0.jpg: not an image" in result.stdout
+    assert "2 images, 2 classes" in result.stdout
+
+
 def test_a_file_that_vanished_is_broken(tmp_path):
     table = Table(tmp_path, ("gone.jpg",), torch.tensor([0]), ("wren",), None)
     assert [image.path for image in check_images(table)] == ["gone.jpg"]

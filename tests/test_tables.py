@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -248,6 +249,32 @@ def test_a_csv_file_without_splits(tmp_path):
     assert read_table("csv", tmp_path).splits is None
 
 
+def test_a_csv_file_may_name_images_by_absolute_and_by_climbing_paths(tmp_path):
+    write(tmp_path, "lists/a.jpg", "elsewhere/b.jpg", "elsewhere/c.jpg")
+    there = f"{tmp_path}/elsewhere/b.jpg"
+    text = f"path,label\na.jpg,gull\n{there},wren\n../elsewhere/c.jpg,wren\n"
+    write(tmp_path, "lists/list.csv", text=text)
+    table = read_table("csv", tmp_path / "lists")
+    assert table.paths == ("a.jpg", there, "../elsewhere/c.jpg")
+    assert [(table.root / path).is_file() for path in table.paths] == [True, True, True]
+
+
+@pytest.mark.parametrize("path", ["/softwarp-has-no-such-image.jpg", "/softwarp-has-no/such.jpg"])
+def test_a_missing_absolute_path_is_named_whole(tmp_path, path):
+    write(tmp_path, path.lstrip("/"))  # not taken for the one below the CSV's folder
+    write(tmp_path, "list.csv", text=f"path,label\n{path},wren\n")
+    with pytest.raises(FileNotFoundError, match=f"1 of 1 listed images are missing in .*: {path};"):
+        read_table("csv", tmp_path)
+
+
+def test_an_image_listed_by_its_relative_and_its_absolute_path_is_listed_twice(tmp_path, monkeypatch):
+    write(tmp_path, "x/a.jpg")
+    write(tmp_path, "x/list.csv", text=f"path,label\na.jpg,1\n{tmp_path}/x/a.jpg,1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"line 3: .*x/a\.jpg is listed twice"):
+        read_table("csv", Path("x/list.csv"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -261,9 +288,9 @@ def test_a_csv_file_without_splits(tmp_path):
         ("path,label\na.jpg,1\nb.jpg\n", "line 3: more or fewer cells"),
         ("path,label\na.jpg,1,2\n", "line 2: more or fewer cells"),
         ("path,label\na.jpg,\n", "line 2: path and label must not be empty"),
-        ("path,label\n/a.jpg,1\n", "line 2: /a.jpg is absolute"),
         ("path,label,split\na.jpg,1,val\n", "line 2: no split is called 'val'"),
         ("path,label\na.jpg,1\na.jpg,2\n", "line 3: a.jpg is listed twice"),
+        ("path,label\na.jpg,1\n./a.jpg,1\n", "line 3: ./a.jpg is listed twice"),
         ('path,label\n"a.jpg,1\n', "cannot be read"),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from rich.progress import Progress
 
 from softwarp import tune
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
@@ -145,6 +146,9 @@ class Bars:
     def update(self, *inputs, **keywords):
         pass
 
+    def start_task(self, task):
+        pass
+
     def add_task(self, *inputs, **keywords):
         return 0
 
@@ -169,6 +173,40 @@ def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(tmp_path):
     assert cut.load_checkpoint()["state"]["step"] == 8  # in the second of two epochs of 6
     assert not cut.finished()
     assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == whole
+
+
+def test_the_time_to_go_is_not_told_from_the_speed_of_a_frozen_backbone(tmp_path, monkeypatch):
+    now, told = [0.0], []
+    progress = Progress(console=Console(file=io.StringIO()), get_time=lambda: now[0])
+
+    def take_step(job, phase, *_):
+        told.append([(task.description, task.time_remaining) for task in progress.tasks if task.started])
+        now[0] += 1 if phase.freeze_backbone else 10
+        return 0.0
+
+    monkeypatch.setattr("softwarp.train.take_step", take_step)
+    frozen = {**PHASE, "epochs": 2, "freeze_backbone": True}
+    train(tiny(phases=[frozen, PHASE, PHASE]), tmp_path, progress=progress)
+    assert len(told) == 4 * 6
+    assert told[2] == [("head: warped_softmax", 10)]  # after two steps; one a second, ten to go
+    assert told[6][0][0].startswith("head: warped_softmax, epoch 1, loss")
+    assert told[14][1] == ("all: warped_softmax", 100)  # the two other phases are one stretch
+    assert told[23][1][1] == 10
+    assert [task.total for task in progress.tasks] == [12 * 40, 12 * 40]
+    assert progress.finished
+
+
+def test_bars_of_a_run_that_goes_on_start_where_it_stopped(tmp_path):
+    phases = [{**PHASE, "freeze_backbone": True}, PHASE]
+    with pytest.raises(StoppedError):
+        train(tiny(phases=phases), tmp_path, progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
+    output = io.StringIO()
+    progress = Progress(console=Console(file=output))
+    train(tiny(phases=phases), tmp_path, resume=True, progress=progress)
+    (bar,) = [task for task in progress.tasks if task.visible]
+    assert bar.description.startswith("all: warped_softmax, epoch 2, loss")
+    assert bar.completed == bar.total == 6 * 40
+    assert "going on after 1 epochs and 2 batches" in output.getvalue()
 
 
 def test_a_finished_run_is_returned_and_another_recipe_refused(tmp_path):

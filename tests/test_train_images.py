@@ -1,20 +1,27 @@
 """Training on image files, as a user with a folder meets it."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner
 
 from softwarp import embed_files, load_model
 from softwarp.cli import app
+from softwarp.data.tables import read_table
 from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
@@ -72,6 +79,25 @@ def test_workers_and_the_cache_of_pixels_change_nothing_but_speed(tmp_path, monk
     cached = train(small(root, data={"cache": True, "resize": 24}), tmp_path / "cached").load_embeddings()[0]
     plain = train(small(root, data={"resize": 24}), tmp_path / "plain").load_embeddings()[0]
     assert torch.equal(cached, plain)  # at that size nothing is resized
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "cache"))
+    root = draw(tmp_path / "images")
+    for label in range(8):
+        (root / f"class {label}" / "0.png").write_bytes(b"not an image")
+    rows = [f"{path},{path.parent.name}" for path in sorted(root.glob("*/*.png"))]
+    file = tmp_path / "lists" / "own.csv"
+    file.parent.mkdir()
+    file.write_text("\n".join(["path,label", *rows]))
+    listed = train(small(file, data={"name": "csv", "cache": cache}), tmp_path / "listed")
+    folder = train(small(root, data={"cache": cache}), tmp_path / "folder")
+    assert torch.equal(listed.load_embeddings()[0], folder.load_embeddings()[0])
+    skipped = [str(root / path) for path in folder.result()["evaluation_left_out"]]
+    assert listed.result()["evaluation_left_out"] == skipped
+    assert len(skipped) == 2
+    assert settings_for(file, protocol="test", cuda=False)["data"]["crop"] == 32  # the images' size was seen
 
 
 def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
@@ -134,12 +160,45 @@ def test_a_class_with_one_image_trains_along(tmp_path):
     assert sum(result["images"].values()) == 8 * 5 + 2
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_folder_is_named(tmp_path):
-    root = draw(tmp_path / "images")
-    (root / "class 3").chmod(0)
-    with pytest.raises(OSError, match="class 3"):
-        train(small(root), tmp_path / "run")
+@contextmanager
+def not_as_root():
+    """Root may read everything; nobody may not."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_an_unreadable_folder_is_named():
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to all but their owner
+        Path(folder).chmod(0o755)
+        root = draw(Path(folder) / "images")
+        (root / "class 3").chmod(0)
+        message = r"class 3 cannot be read \(Permission denied\); allow it with chmod"
+        with not_as_root(), pytest.raises(OSError, match=message):
+            train(small(root), Path(folder) / "run")
+        (root / "class 3").chmod(0o755)
+        with not_as_root():
+            assert len(read_table("folder", root).paths) == 8 * 5  # nothing else was in the way
+
+
+def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, monkeypatch):
+    address = "https://hub.example/weights"
+    monkeypatch.setattr("softwarp.train.address_to_fetch", lambda name: address)
+    root, said = draw(tmp_path / "images"), io.StringIO()
+
+    def prepare(*_):
+        assert said.getvalue() == f"fetching the weights of test_resnet from {address}\n"
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("softwarp.train.prepare", prepare)
+    recipe = small(root, model={"backbone": "test_resnet", "pretrained": True})
+    with pytest.raises(ValueError, match="far enough"):
+        train(recipe, tmp_path / "run", progress=Progress(console=Console(file=said)))
 
 
 def test_settings_follow_the_data(tmp_path):

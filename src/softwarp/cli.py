@@ -65,14 +65,14 @@ def demo(
     """Train three losses on glyphs and compare them on characters that none of them saw.
 
     Warped softmax, Euclidean softmax and ProxyNCA++ get the same network, batches and budget. Needs no
-    download and takes about three minutes on two cores.
+    download and takes about three minutes on two cores. A demo that was stopped goes on when the same
+    command is given again; a finished one starts anew.
     """
     from rich.console import Console
 
-    from softwarp.commands.progress import progress_bars
     from softwarp.studies.demo import run_demo
 
-    with progress_bars() as progress:
+    with training.bars_until_stopped() as progress:
         result = run_demo(output, seed=seed, quick=quick, progress=progress)
     Console().print(_table(result))
     typer.echo(f"report: {output / 'report.html'}")

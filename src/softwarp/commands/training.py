@@ -4,12 +4,15 @@ import os
 import shlex
 import statistics
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
     from rich.table import Table
 
     from softwarp.recipe import Recipe
@@ -136,12 +139,21 @@ def _choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple
 
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> dict[str, Any]:
+    from softwarp.train import train
+
+    with bars_until_stopped() as progress:
+        return train(recipe, folder, resume=resume, progress=progress).result()
+
+
+@contextmanager
+def bars_until_stopped() -> "Iterator[Progress]":
+    """Yield progress bars; Ctrl-C ends them with a line on what is kept and how to go on, exit code 130."""
     from softwarp.commands.progress import progress_bars
-    from softwarp.train import StoppedError, train
+    from softwarp.train import StoppedError
 
     with progress_bars() as progress:
         try:
-            return train(recipe, folder, resume=resume, progress=progress).result()
+            yield progress
         except KeyboardInterrupt as error:
             progress.stop()
             if int(os.environ.get("RANK", "0")) == 0:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -28,7 +28,7 @@ class Table:
     """The images of a data set: where they are, what they show and what they are for."""
 
     root: Path
-    paths: tuple[str, ...]  # relative to root, with forward slashes
+    paths: tuple[str, ...]  # relative to root, with forward slashes; those of a CSV file may be absolute
     labels: Tensor  # int64, the position of an image's class in `names`
     names: tuple[str, ...]
     splits: tuple[str, ...] | None  # one of SPLITS for each image; None where the source has none
@@ -128,22 +128,27 @@ def read_folder(root: Path) -> Table:
 
 
 def read_csv(root: Path) -> Table:
-    """Return the images that a CSV file lists as `path,label[,split]`, paths relative to its folder."""
+    """Return the images that a CSV file lists as `path,label[,split]`; paths start from its folder."""
     file = _csv_file(root)
-    seen: dict[str, tuple[str, str | None]] = {}
+    folder = file.parent.absolute()
+    seen: dict[Path, tuple[str, str, str | None]] = {}
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.DictReader(lines, strict=True, skipinitialspace=True)
             _check_columns(reader.fieldnames or (), file)
             for row in reader:
-                _check_row(row, seen, f"{file}, line {reader.line_num}")
-                seen[row["path"]] = (row["label"], row.get("split"))
+                place = f"{file}, line {reader.line_num}"
+                _check_row(row, place)
+                image = folder / row["path"]
+                if image in seen:  # retrieval would find the image itself
+                    raise ValueError(f"{place}: {row['path']} is listed twice; list each image once")
+                seen[image] = (row["path"], row["label"], row.get("split"))
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read: {error}; save it as CSV in UTF-8") from None
     if not seen:
         raise ValueError(f"{file} lists no images; write a line `path,label` for each below the head")
-    splits = [split for _, split in seen.values() if split is not None]
-    return _table(file.parent, list(seen), [label for label, _ in seen.values()], splits or None)
+    paths, labels, splits = zip(*seen.values(), strict=True)
+    return _table(file.parent, paths, labels, splits if None not in splits else None)
 
 
 TABLES: dict[str, Callable[[Path], Table]] = {
@@ -276,29 +281,25 @@ def _check_columns(columns: Sequence[str], file: Path) -> None:
         )
 
 
-def _check_row(row: dict[str | None, Any], seen: Iterable[str], place: str) -> None:
+def _check_row(row: dict[str | None, Any], place: str) -> None:
     if None in row or None in row.values():
         raise ValueError(f"{place}: more or fewer cells than columns; quote a cell that holds a comma")
     if not row["path"] or not row["label"]:
         raise ValueError(f"{place}: path and label must not be empty")
-    if PurePosixPath(row["path"]).is_absolute() or Path(row["path"]).is_absolute():
-        raise ValueError(f"{place}: {row['path']} is absolute; write it relative to the folder of the CSV")
     if row.get("split", "train") not in SPLITS:
         raise ValueError(f"{place}: no split is called {row['split']!r}; there are {', '.join(SPLITS)}")
-    if row["path"] in seen:  # retrieval would find the image itself
-        raise ValueError(f"{place}: {row['path']} is listed twice; list each image once")
 
 
 def _check_files(table: Table) -> None:
     """Each folder is listed once, which takes seconds where a look at each of 120,000 files takes minutes."""
-    wanted: dict[str, list[str]] = defaultdict(list)
+    wanted: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for path in table.paths:
-        folder, _, name = path.rpartition("/")
-        wanted[folder].append(name)
+        folder, name = os.path.split(path)
+        wanted[folder].append((name, path))
     missing = []
-    for folder, names in wanted.items():
+    for folder, files in wanted.items():
         present = _files(table.root / folder)
-        missing += [f"{folder}/{name}".lstrip("/") for name in names if name not in present]
+        missing += [path for name, path in files if name not in present]
     if missing:
         first = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise FileNotFoundError(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.models.bn_inception import BNInception
+from softwarp.models.hub import address_to_fetch, ask_hub
 from softwarp.models.weights import HUB_CURES, load_packaged_efficientnet_lite0, load_weights
 
 
@@ -139,7 +140,10 @@ def _build_timm(name: str, *, download: bool) -> TimmBackbone:
         near = get_close_matches(name, BACKBONES, n=1) + get_close_matches(name, timm.list_models(), n=2)
         near = list(dict.fromkeys(near)) or list(BACKBONES)
         raise ValueError(f"no backbone is called {name!r}; did you mean {' or '.join(near)}?")
+    address = address_to_fetch(name) if download else None
     try:
+        if address:
+            ask_hub(address)
         return TimmBackbone(timm.create_model(name, pretrained=download, num_classes=0, global_pool=""))
     except (OSError, RuntimeError, AssertionError, TypeError) as error:  # hub, tag, or a model without a map
         reason = str(error).split("\n")[0] or "it gives no map of features"

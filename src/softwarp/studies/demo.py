@@ -39,11 +39,14 @@ CAPTION = (
 def run_demo(
     output: Path, *, seed: int = 0, quick: bool = False, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Train, evaluate, write result.json and report.html into `output`; return the result."""
+    """Train, evaluate, write report.html and result.json into `output`; return the result.
+
+    A demo that was stopped goes on where it was; a finished one, which is one with a result, starts anew.
+    """
     runs = collect(output, seed=seed, quick=quick, progress=progress)
     result = summarise(runs, seed=seed, quick=quick)
-    write_json(output / "result.json", result)
     write_report(output / "report.html", runs, result)
+    write_json(output / "result.json", result)
     return result
 
 
@@ -55,16 +58,36 @@ def demo_recipes() -> dict[str, Recipe]:
 
 def collect(output: Path, *, seed: int, quick: bool, progress: Progress | None = None) -> dict[str, Run]:
     """Return the three finished runs, by the loss's title."""
-    runs = {}
-    for name, recipe in demo_recipes().items():
-        settings = recipe.model_dump()
-        settings["seed"] = seed
-        if quick:
-            settings["data"]["max_classes"] = 100
-            for phase in settings["phases"]:
-                phase["epochs"] = 2
-        runs[LOSSES[name]] = train(parse_recipe(settings), output / name, progress=progress)
-    return runs
+    recipes = {name: _adapted(recipe, seed, quick) for name, recipe in demo_recipes().items()}
+    if not _can_go_on(output, recipes):
+        for name, recipe in recipes.items():
+            Run.create(output / name, recipe)
+        (output / "result.json").unlink(missing_ok=True)
+    return {
+        LOSSES[name]: train(recipe, output / name, resume=True, progress=progress)
+        for name, recipe in recipes.items()
+    }
+
+
+def _adapted(recipe: Recipe, seed: int, quick: bool) -> Recipe:
+    settings = recipe.model_dump()
+    settings["seed"] = seed
+    if quick:
+        settings["data"]["max_classes"] = 100
+        for phase in settings["phases"]:
+            phase["epochs"] = 2
+    return parse_recipe(settings)
+
+
+def _can_go_on(output: Path, recipes: dict[str, Recipe]) -> bool:
+    """Whether what is in `output`, if anything, was stopped and is of these recipes."""
+    try:
+        for name, recipe in recipes.items():
+            if Run(output / name).started():
+                Run(output / name).check_recipe(recipe)
+    except (ValueError, OSError):
+        return False
+    return not (output / "result.json").exists()
 
 
 def summarise(runs: dict[str, Run], *, seed: int, quick: bool) -> dict[str, Any]:
