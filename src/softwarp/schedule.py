@@ -1,6 +1,7 @@
-"""Learning rates as they change within a phase, and the memory of how validation went."""
+"""Phases and their learning rates, and the memory of how validation went."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,3 +47,11 @@ def factor(phase: Phase, epoch: float, drops: int = 0) -> float:
     if phase.schedule == "plateau":
         return phase.gamma**drops
     return 1.0
+
+
+def stretches(phases: tuple[Phase, ...], epoch_steps: int) -> Iterator[tuple[int, Phase, int, int]]:
+    """Yield each phase with its number, first step and last step plus one."""
+    first = 0
+    for number, phase in enumerate(phases):
+        yield number, phase, first, first + phase.epochs * epoch_steps
+        first += phase.epochs * epoch_steps

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -14,18 +13,18 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
+from softwarp.bars import show_bars, tell_download
 from softwarp.data.images import Batch
 from softwarp.evaluate import embed_images, measure
 from softwarp.job import Job, check_data, load_source, prepare, start_accelerator
 from softwarp.losses import WarpedSoftmaxLoss
 from softwarp.metrics import average_distance_to_proxy
-from softwarp.models.hub import address_to_fetch
 from softwarp.recipe import Phase, Recipe
 from softwarp.runs import Run
-from softwarp.schedule import factor
+from softwarp.schedule import factor, stretches
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 
 SMALLEST_SCALE = (
@@ -57,7 +56,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
             check_data(run, run.result()["data_sha256"], source)
             return run
     if progress and accelerator.is_main_process:
-        _tell_download(recipe, progress)
+        tell_download(recipe, progress)
     job = prepare(recipe, run, accelerator, source)
     with accelerator.main_process_first():  # nothing is written before all of the recipe has proved good
         if accelerator.is_main_process and not (resume and run.started()):
@@ -67,9 +66,9 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
     if recipe.evaluation.zero_line and "zero_line" not in state.notes:
         state.notes["zero_line"] = evaluate(job, job.judged.features, distance="cosine", clustering=False)
     stream, saved = job.stream(), time.perf_counter()
-    advance = _bars(job, progress)
+    advance = show_bars(job, progress)
     with _asked_to_stop(job) as asked:
-        for number, phase, first, last in _stretches(recipe.phases, epoch_steps):
+        for number, phase, first, last in stretches(recipe.phases, epoch_steps):
             if state.step == first:
                 start_phase(phase, job)
             while state.step < last:
@@ -322,67 +321,6 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
         f"last good checkpoint is in {job.run.folder}. Lower the "
         "learning rates, or raise k1 if the loss has one"
     )
-
-
-def _stretches(phases: tuple[Phase, ...], epoch_steps: int) -> Iterator[tuple[int, Phase, int, int]]:
-    """Yield each phase with its number, first step and last step plus one."""
-    first = 0
-    for number, phase in enumerate(phases):
-        yield number, phase, first, first + phase.epochs * epoch_steps
-        first += phase.epochs * epoch_steps
-
-
-def _tell_download(recipe: Recipe, progress: "Progress") -> None:
-    name = recipe.model.backbone
-    if recipe.model.pretrained is True and (address := address_to_fetch(name)):
-        progress.console.print(f"fetching the weights of {name} from {address}", soft_wrap=True)
-
-
-def _bars(job: Job, progress: "Progress | None") -> Callable[[], None]:
-    """Return what is called after each step; bars count images.
-
-    Steps with a frozen backbone are several times quicker, and the time to go is told from the speed so far:
-    a run that has both kinds gets a bar for each stretch.
-    """
-    if progress is None or not job.accelerator.is_main_process:
-        return lambda: None
-    state, size, steps = job.state, job.batch_size, len(job.batches)
-    mixed = len({phase.freeze_backbone for phase in job.recipe.phases}) > 1
-    bars = []  # the last step plus one, the bar, what it is of
-    for frozen, same in groupby(_stretches(job.recipe.phases, steps), lambda each: each[1].freeze_backbone):
-        stretch = list(same)
-        first, last = stretch[0][2], stretch[-1][3]
-        kind = ("head: " if frozen else "all: ") if mixed else ""
-        begins = first <= state.step < last
-        task = progress.add_task(
-            kind + job.recipe.loss.name,
-            start=begins,
-            visible=begins,
-            total=(last - first) * size,
-            completed=max(0, state.step - first) * size,
-        )
-        bars.append((last, task, kind))
-    if state.step:
-        epoch, step = divmod(state.step, steps)
-        progress.console.print(f"going on after {epoch} epochs and {step} batches")
-
-    def present() -> "tuple[TaskID, str]":
-        return next((task, kind) for last, task, kind in bars if state.step <= last)
-
-    def advance() -> None:
-        task, _ = present()
-        progress.start_task(task)
-        progress.update(task, visible=True)
-        progress.advance(task, size)
-
-    def tell(text: str) -> None:
-        task, kind = present()
-        progress.update(task, description=kind + text)
-        if not progress.console.is_terminal:
-            progress.console.print(text)
-
-    job.tell = tell
-    return advance
 
 
 @contextmanager
