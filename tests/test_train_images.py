@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from softwarp import embed_files, load_model
 from softwarp.cli import app
-from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
 from softwarp.train import train
@@ -140,21 +139,6 @@ def test_an_unreadable_folder_is_named(tmp_path):
     (root / "class 3").chmod(0)
     with pytest.raises(OSError, match="class 3"):
         train(small(root), tmp_path / "run")
-
-
-def test_settings_follow_the_data(tmp_path):
-    few = settings_for(draw(tmp_path / "few", classes=6, images=3, side=40), protocol="test", cuda=False)
-    assert few["data"]["crop"] == 32
-    assert few["batches"] == {"classes": 4, "samples": 3}
-    assert few["phases"][1]["epochs"] == 60
-    parse_recipe(few)
-    for label in range(24):
-        (tmp_path / "large" / str(label)).mkdir(parents=True)
-        for number in range(40):
-            Image.new("L", (300, 230)).save(tmp_path / "large" / str(label) / f"{number}.png")
-    large = settings_for(tmp_path / "large", protocol="test", cuda=True)
-    assert large["data"]["crop"] == 224
-    assert large["phases"][1]["epochs"] == 14  # 150 steps of 64 over 18 x 40 images
 
 
 def test_one_command_from_a_folder_to_a_model(tmp_path):

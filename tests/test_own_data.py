@@ -1,0 +1,74 @@
+from PIL import Image
+
+from softwarp.data.tables import read_table
+from softwarp.own_data import SAMPLED, crop_size, settings_for
+from softwarp.recipe import parse_recipe
+
+
+def draw(root, classes, images, size=(40, 40)):
+    """A folder of grey images, `images` of each class."""
+    for label in range(classes):
+        (root / f"{label:04d}").mkdir(parents=True)
+        for number in range(images):
+            Image.new("L", size).save(root / f"{label:04d}" / f"{number}.bmp")
+    return root
+
+
+def test_settings_follow_the_data(tmp_path):
+    few = settings_for(draw(tmp_path / "few", 6, 3), protocol="test", cuda=False)
+    assert few["data"]["crop"] == 32
+    assert few["data"]["resize"] == 36
+    assert few["batches"] == {"classes": 4, "samples": 3}
+    assert few["model"]["embedding_size"] == 128
+    assert [phase["epochs"] for phase in few["phases"]] == [30, 60]
+    assert parse_recipe(few).evaluation.split == "test"
+    large = settings_for(draw(tmp_path / "large", 24, 40, (300, 230)), protocol="test", cuda=True)
+    assert large["data"]["crop"] == 224
+    assert large["batches"] == {"classes": 16, "samples": 4}
+    assert [phase["epochs"] for phase in large["phases"]] == [
+        3,
+        14,
+    ]  # 30 and 150 steps of 64 in 18 x 40 images
+
+
+def test_the_protocol_decides_which_classes_count(tmp_path):
+    root = draw(tmp_path, 12, 2)
+    for protocol, classes in (("test", 9), ("validation", 5)):
+        settings = settings_for(root, protocol=protocol, cuda=False)
+        assert settings["batches"]["classes"] == classes
+        assert settings["evaluation"]["split"] == protocol
+
+
+def test_a_csv_file_of_single_images(tmp_path):
+    draw(tmp_path, 7, 1)
+    rows = [
+        f"{label:04d}/0.bmp,{name},{'test' if name in 'xy' else 'train'}"
+        for label, name in enumerate("abcxxyy")
+    ]
+    (tmp_path / "list.CSV").write_text("\n".join(["path,label,split", *rows]))
+    settings = settings_for(tmp_path / "list.CSV", protocol="test", cuda=False)
+    assert (settings["data"]["name"], settings["data"]["root"]) == ("csv", str(tmp_path / "list.CSV"))
+    assert settings["batches"] == {"classes": 3, "samples": 2}
+
+
+def test_the_crop_is_what_most_images_fill(tmp_path):
+    root = draw(tmp_path / "images", 1, 1, (400, 100))
+    for name, size in {"small": (9, 200), "broken": None, "wide": (300, 110), "tall": (90, 95)}.items():
+        path = root / "0000" / f"{name}.bmp"
+        path.write_text("no image") if size is None else Image.new("L", size).save(path)
+    table = read_table("folder", root)
+    assert crop_size(table, 224) == 96  # the median of 9, 90, 100 and 110 is 95
+    assert crop_size(table, 64) == 64
+    (root / "0000" / "small.bmp").rename(root.parent / "small.bmp")
+    for path in root.glob("0000/*"):
+        path.write_text("no image")
+    assert crop_size(read_table("folder", root), 160) == 160
+    assert crop_size(read_table("folder", draw(tmp_path / "tiny", 1, 1, (5, 5))), 160) == 32
+
+
+def test_only_some_headers_are_read(tmp_path, monkeypatch):
+    table, opened, original = read_table("folder", draw(tmp_path, 3, 64)), [], Image.open
+    monkeypatch.setattr(Image, "open", lambda path: opened.append(path) or original(path))
+    crop_size(table, 224)
+    assert len(opened) == SAMPLED
+    assert {path.parent.name for path in opened} == {"0000", "0001", "0002"}
