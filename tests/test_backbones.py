@@ -223,6 +223,31 @@ def test_bn_inception_reads_bgr_and_any_size():
     assert [round(value * 255) for value in backbone.mean] == [128, 117, 104]
 
 
+@pytest.mark.parametrize(
+    ("block", "channels", "pool"), [("3a", 192, "avg"), ("5b", 1024, "max"), ("3c", 320, None)]
+)
+def test_bn_inception_joins_the_branches_of_a_block_in_the_order_of_the_checkpoint(block, channels, pool):
+    torch.manual_seed(0)
+    backbone = BNInception().eval()
+    inputs = torch.randn(1, channels, 6, 6)
+
+    def branch(features, *names):
+        for name in names:
+            layers = [backbone.get_submodule(f"inception_{block}_{name}{kind}") for kind in ("", "_bn")]
+            features = layers[1](layers[0](features)).clamp(min=0)
+        return features
+
+    double = ("double_3x3_reduce", "double_3x3_1", "double_3x3_2")
+    expected = [branch(inputs, "3x3_reduce", "3x3"), branch(inputs, *double)]
+    if pool is None:
+        expected.append(torch.nn.functional.max_pool2d(inputs, 3, 2, ceil_mode=True))
+    else:
+        pooling = torch.nn.AvgPool2d if pool == "avg" else torch.nn.MaxPool2d
+        expected = [branch(inputs, "1x1"), *expected, branch(pooling(3, 1, 1)(inputs), "pool_proj")]
+    with torch.no_grad():
+        torch.testing.assert_close(backbone._run_block(inputs, block), torch.cat(expected, dim=1))
+
+
 def test_importing_the_embedder_leaves_timm_alone():
     code = "import sys, softwarp.models.embedder; sys.exit('timm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -193,6 +193,8 @@ def test_training_transforms_do_what_their_names_say():
     fixed, free = spans("resize_random_crop"), spans("random_resized_crop")
     assert {abs(span) for span in fixed} <= set(range(52, 60))
     assert max(map(abs, free)) - min(map(abs, free)) > 20
+    places = [train_transform("resize_random_crop", resize=8, crop=8)(image).min() for _ in range(9)]
+    assert max(places) - min(places) > 50
     small = train_transform("random_resized_crop", resize=8, crop=8, scale=(0.01, 0.02))
     cuts = [small(image).int() for _ in range(9)]
     assert max(cut.max() - cut.min() for cut in cuts) < 30  # 0.02 of the area is a tenth of the width

@@ -132,6 +132,8 @@ def test_frozen_batch_norm_keeps_statistics_and_affine(backbone):
     model = Embedder(backbone, 8, freeze_batch_norm=True)
     norms = [layer for layer in model.backbone.modules() if isinstance(layer, nn.BatchNorm2d)]
     assert norms
+    assert model.training
+    assert not any(layer.training for layer in norms)
     for mode in (True, False, True):
         assert model.train(mode) is model
         assert not any(layer.training for layer in norms)
@@ -142,6 +144,19 @@ def test_frozen_batch_norm_keeps_statistics_and_affine(backbone):
     frozen = {id(value) for layer in norms for value in layer.parameters()}
     for value in model.parameters():
         assert (value.grad is None) == (id(value) in frozen)
+
+
+def test_a_frozen_backbone_gets_no_gradient_and_no_grad_stays_in_force():
+    model = Embedder("small_conv", 8, pooling="gem")
+    model(GLYPHS, freeze_backbone=True).square().sum().backward()
+    assert all(value.grad is None for value in model.backbone_parameters())
+    assert all(value.grad is not None for value in model.head_parameters())
+    seen = []
+    model.backbone.register_forward_hook(lambda *call: seen.append(call[2].requires_grad))
+    with torch.no_grad():
+        model(GLYPHS)
+    model(GLYPHS)
+    assert seen == [False, True]
 
 
 def test_without_freezing_statistics_move():
