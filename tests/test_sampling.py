@@ -49,6 +49,8 @@ def test_order_depends_on_seed_and_epoch_alone():
     assert list(first) != list(other)
     again.epoch = 1
     assert list(first) != list(again)
+    of_one_class = [[item for batch in batches for item in batch if item < 6] for batches in (first, again)]
+    assert of_one_class[0] != of_one_class[1]  # its samples are shuffled, too
 
 
 def test_too_few_classes_are_named():
