@@ -109,10 +109,25 @@ def test_a_timm_model_brings_its_own_mean_and_deviation():
     assert (backbone.in_channels, backbone.channels) == (3, 512)
 
 
-def test_a_model_of_another_number_of_channels_is_refused():
-    backbone = TimmBackbone(timm.create_model("test_resnet", num_classes=10))  # gives classes, not a map
-    with pytest.raises(ValueError, match="ResNet of timm gives no map"):
-        backbone(torch.zeros(1, 3, 64, 64))
+class Giving(torch.nn.Module):
+    """What timm's models have in common, four features by its own account."""
+
+    pretrained_cfg = {"mean": (0.0,) * 3, "std": (1.0,) * 3, "input_size": (3, 8, 8)}  # noqa: RUF012
+    num_features = 4
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, images):
+        return self.output
+
+
+@pytest.mark.parametrize("output", [torch.zeros(1, 5, 2, 2), torch.zeros(1, 4), [torch.zeros(1, 4, 2, 2)]])
+def test_a_model_that_gives_no_map_of_its_features_is_refused(output):
+    assert TimmBackbone(Giving(torch.zeros(1, 4, 2, 2)))(torch.zeros(1, 3, 8, 8)).shape == (1, 4, 2, 2)
+    with pytest.raises(ValueError, match="Giving of timm gives no map of 4 features"):
+        TimmBackbone(Giving(output))(torch.zeros(1, 3, 8, 8))
 
 
 @pytest.mark.parametrize("form", ["safetensors", "pth", "state_dict", "model"])

@@ -161,7 +161,9 @@ def test_a_frozen_backbone_gets_no_gradient_and_no_grad_stays_in_force():
 
 def test_without_freezing_statistics_move():
     model = Embedder("small_conv", 8)
-    model(GLYPHS)
+    model.eval()(GLYPHS)
+    assert model.backbone.layers[0][1].num_batches_tracked == 0
+    model.train()(GLYPHS)
     assert model.backbone.layers[0][1].num_batches_tracked == 1
     assert model.backbone.layers[0][1].weight.requires_grad
 
