@@ -185,6 +185,7 @@ def test_without_a_hub_the_cures_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ValueError, match=r"model.pretrained=PATH.*efficientnet_lite0") as caught:
         build_backbone("test_resnet", pretrained=True)
+    assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
 
