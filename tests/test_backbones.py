@@ -167,8 +167,8 @@ def test_a_file_of_another_model_is_refused_by_name(classifier_weights, change, 
 def test_files_that_hold_no_weights_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no weights file"):
         read_weights(tmp_path / "none.pth")
-    for name in ("noise.pth", "noise.safetensors"):
-        (tmp_path / name).write_bytes(b"not a file of weights")
+    for name in ("noise.pth", "noise.safetensors", "empty.pth"):
+        (tmp_path / name).write_bytes(b"" if "empty" in name else b"not a file of weights")
         with pytest.raises(ValueError, match="cannot be read as weights"):
             read_weights(tmp_path / name)
     torch.save([1, 2], tmp_path / "list.pth")
@@ -230,13 +230,18 @@ def test_bn_inception_has_the_parameters_and_names_of_the_usual_checkpoint(tmp_p
 def test_bn_inception_reads_bgr_and_any_size():
     backbone = BNInception().eval()
     seen = []
-    backbone.conv1_7x7_s2.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    for layer in (backbone.conv1_7x7_s2, backbone.conv2_3x3_reduce):
+        layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
     images = torch.randn(1, 3, 112, 72)  # odd sizes at both halvings beside convolutions
     with torch.no_grad():
         features = backbone(images)
     assert features.shape == (1, 1024, 4, 3)
     assert torch.equal(seen[0], images[:, [2, 1, 0]])
+    with torch.no_grad():
+        first = backbone.conv1_7x7_s2_bn(backbone.conv1_7x7_s2(seen[0])).clamp(min=0)
+    torch.testing.assert_close(seen[1], torch.nn.functional.max_pool2d(first, 3, 2, ceil_mode=True))
     assert [round(value * 255) for value in backbone.mean] == [128, 117, 104]
+    assert backbone.std == (1 / 255,) * 3
 
 
 @pytest.mark.parametrize(
