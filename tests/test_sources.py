@@ -7,6 +7,7 @@ import pytest
 import torch
 from test_images import jpeg, noise, truncated
 
+from softwarp.data.glyphs import load_glyphs
 from softwarp.data.images import read_image, test_transform
 from softwarp.data.sources import fingerprint, glyph_source, image_source
 from softwarp.data.tables import read_table
@@ -44,7 +45,9 @@ def test_labels_count_from_0_in_training_and_agree_in_evaluation(root):
 
 def test_chance_is_for_training_alone(root):
     source, draws = opened(root), [(0, seed) for seed in range(4)]
-    assert len(source.train.__getitems__(draws).images.flatten(1).unique(dim=0)) == 4
+    assert len(source.train.__getitems__(draws).images.unique(dim=0)) == 4
+    whole = opened(root, scale=(1.0, 1.0)).train.__getitems__(draws).images
+    assert len(whole.unique(dim=0)) == 2  # flipped or not
     expected = test_transform(resize=12, crop=8)(read_image(root / "train/d/0.jpg", shorter_side=12))
     for images in (source.plain, source.queries, source.gallery):
         assert all(torch.equal(image, expected) for image in images.__getitems__(draws).images)
@@ -118,8 +121,10 @@ def test_glyphs_of_validation_and_test_never_train():
     seen = [{image.numpy().tobytes() for image in images} for images in looks]
     assert all(seen)
     assert len(set().union(*seen)) == sum(map(len, seen))
-    few = glyph_source(protocol="test", max_classes=3)
+    few, glyphs = glyph_source(protocol="test", max_classes=3), load_glyphs()
     assert few.names == sources["test"].names[:3]
+    kept = [glyphs.images[glyphs.labels == glyphs.characters.index(name)] for name in few.names]
+    assert torch.equal(few.train.images, torch.cat(kept))
     assert few.labels.unique().tolist() == few.query_labels.unique().tolist() == [0, 1, 2]
     assert torch.equal(few.queries.images, evaluated["test"][: len(few.query_labels)])
     assert few.sha256 == sources["test"].sha256
