@@ -67,7 +67,7 @@ def test_a_thousand_classes_get_a_larger_embedding(tmp_path):
         assert settings["model"]["embedding_size"] == size
 
 
-def test_the_crop_is_what_most_images_fill(tmp_path):
+def test_the_crop_is_what_most_images_fill(tmp_path, monkeypatch):
     root = draw(tmp_path / "images", 1, 1, (400, 100))
     for name, size in {"small": (9, 200), "broken": None, "wide": (300, 110), "tall": (90, 95)}.items():
         path = root / "0000" / f"{name}.bmp"
@@ -78,11 +78,9 @@ def test_the_crop_is_what_most_images_fill(tmp_path):
     table = read_table("folder", root)
     assert crop_size(table, 224) == 96  # the median of 9, 90, 100 and 110 is 95
     assert crop_size(table, 64) == 64
-    (root / "0000" / "small.bmp").rename(root.parent / "small.bmp")
-    for path in root.glob("0000/*"):
-        path.write_text("no image")
-    assert crop_size(read_table("folder", root), 160) == 160
     assert crop_size(read_table("folder", draw(tmp_path / "tiny", 1, 1, (5, 5))), 160) == 32
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # all are decompression bombs now
+    assert crop_size(table, 160) == 160
 
 
 def test_only_some_headers_are_read(tmp_path, monkeypatch):
