@@ -93,6 +93,14 @@ def draws():
     return torch.rand(1).item(), np.random.rand(), random.random(), random.gauss(0, 1)  # noqa: NPY002
 
 
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path):
+    run = Run.create(tmp_path, RECIPE)
+    run.save_checkpoint({"epoch": 1})
+    with pytest.raises(Exception, match="pickle"):
+        run.save_checkpoint({"epoch": lambda: 2})
+    assert run.load_checkpoint() == {"epoch": 1}
+
+
 def test_every_generator_goes_on_from_a_checkpoint(tmp_path):
     run = Run.create(tmp_path, RECIPE)
     random.gauss(0, 1)  # leaves its second value behind
