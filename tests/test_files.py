@@ -33,12 +33,14 @@ def test_the_content_is_on_the_disk_before_it_takes_its_place_and_the_place_befo
 
 
 def test_the_new_content_replaces_the_old_with_ordinary_permissions(tmp_path):
-    path, plain = tmp_path / "folder" / "note.txt", tmp_path / "plain.txt"
-    plain.write_text("")
-    write_text(path, "old")
-    write_text(path, "new")
-    assert path.read_text() == "new"
-    assert path.stat().st_mode == plain.stat().st_mode
+    path, before = tmp_path / "folder" / "note.txt", os.umask(0o027)
+    try:
+        for text in ("old", "new"):
+            write_text(path, text)
+            assert path.read_text() == text
+            assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        assert os.umask(before) == 0o027
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
