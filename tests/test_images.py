@@ -264,7 +264,11 @@ def test_the_next_whole_image_of_the_class_takes_the_place(folder):
     truncated(root / paths[1])
     assert dataset(folder).__getitems__([(1, 2)]).items.tolist() == [3]
     truncated(root / paths[3])
-    assert dataset(folder).__getitems__([(3, 2)]).items.tolist() == [5]  # the next, not the first
+    batch = dataset(folder).__getitems__([(1, 2)])
+    assert (batch.items.tolist(), batch.broken) == ([5], [paths[1], paths[3]])
+    truncated(root / paths[5])
+    jpeg(root / paths[1], noise(40, 30))
+    assert dataset(folder).__getitems__([(3, 2)]).items.tolist() == [7]  # the next, not the first
 
 
 def test_without_replacing_broken_images_are_left_out(folder):
