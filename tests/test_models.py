@@ -31,7 +31,7 @@ def test_the_head_starts_as_the_authors_do():
 
 
 def test_an_unknown_backbone_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="did you mean small_conv"):
+    with pytest.raises(ValueError, match=r"did you mean small_conv\?"):
         Embedder("smal_conv", 8)
 
 

@@ -87,7 +87,7 @@ def test_the_activation_inside_timms_batch_norm_stays(device):
     assert type(model[0]) is not norm_act.BatchNormAct2d
     assert isinstance(model[0].act, nn.ReLU6)
     assert isinstance(model[0].drop, nn.Dropout2d)
-    assert isinstance(model[0], SyncBatchNorm2d if device == "cpu" else nn.SyncBatchNorm)
+    assert isinstance(model[0], SyncBatchNorm2d if device == "cpu" else norm_act.SyncBatchNormAct)
     if device == "cpu":
         outputs = model(torch.randn(4, 3, 8, 8) * 100)
         assert outputs.min() == 0
