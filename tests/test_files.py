@@ -1,3 +1,7 @@
+import os
+import stat
+from pathlib import Path
+
 import pytest
 
 from softwarp.files import atomic_write, cache_folder, write_text
@@ -13,13 +17,30 @@ def test_an_error_leaves_the_old_content_and_no_litter(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_content_is_on_the_disk_before_it_takes_its_place_and_the_place_before_it_returns(
+    tmp_path, monkeypatch
+):
+    steps, replace = [], Path.replace
+
+    def fsync(handle):
+        about = os.fstat(handle)
+        steps.append("folder" if stat.S_ISDIR(about.st_mode) else about.st_size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", lambda *ends: steps.append("replace") or replace(*ends))
+    write_text(tmp_path / "note.txt", "content")
+    assert steps == [7, "replace", "folder"]
+
+
 def test_the_new_content_replaces_the_old_with_ordinary_permissions(tmp_path):
-    path, plain = tmp_path / "folder" / "note.txt", tmp_path / "plain.txt"
-    plain.write_text("")
-    write_text(path, "old")
-    write_text(path, "new")
-    assert path.read_text() == "new"
-    assert path.stat().st_mode == plain.stat().st_mode
+    path, before = tmp_path / "folder" / "note.txt", os.umask(0o027)
+    try:
+        for text in ("old", "new"):
+            write_text(path, text)
+            assert path.read_text() == text
+            assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        assert os.umask(before) == 0o027
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):

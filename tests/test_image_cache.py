@@ -4,6 +4,7 @@ import pickle
 import shutil
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +58,8 @@ def test_the_cache_equals_direct_decoding(folder, tmp_path):
         assert torch.equal(
             transform(cache[item]), transform(read_image(root / paths[item], shorter_side=SIDE))
         )
+    Image.new("RGB", (1000, 1)).save(root / "thin.png")
+    assert opened((root, ["thin.png"]), tmp_path)[0].shape == (3, 1, 16)
 
 
 def test_broken_images_raise_the_same_error(folder, tmp_path):
@@ -79,7 +82,7 @@ def test_nothing_but_broken_images_is_a_cache_too(folder, tmp_path):
             cache[0]
 
 
-def test_a_cache_is_made_once_and_anew_for_new_content(folder, tmp_path):
+def test_a_cache_is_made_once_and_anew_for_new_content(folder, tmp_path, monkeypatch):
     root, paths = folder
     steps = []
     opened(folder, tmp_path, advance=lambda: steps.append(1))
@@ -95,6 +98,12 @@ def test_a_cache_is_made_once_and_anew_for_new_content(folder, tmp_path):
     assert len(names(tmp_path)) == 6
     opened((root, paths[::-1]), tmp_path)
     assert len(names(tmp_path)) == 8
+    monkeypatch.setattr(image_cache, "version", lambda package: f"another {package}")
+    opened(folder, tmp_path)
+    assert len(names(tmp_path)) == 10
+    monkeypatch.setattr(image_cache, "FORMAT", 0)
+    opened(folder, tmp_path)
+    assert len(names(tmp_path)) == 12
 
 
 def test_the_usual_place_is_the_cache_folder(folder, tmp_path, monkeypatch):
@@ -140,6 +149,28 @@ def test_a_damaged_cache_is_made_again(folder, tmp_path, damage):
     assert torch.equal(again[1], opened(folder, tmp_path / "elsewhere")[1])
 
 
+class _Evil:
+    def __reduce__(self):
+        return os.mkdir, ("code ran",)
+
+
+def test_an_index_cannot_run_code(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    index = opened(folder, tmp_path).pixels.with_suffix(".npz")
+    with np.load(index) as archive:
+        np.savez(index, **{**archive, "causes": np.array([_Evil()] * 5, object)})
+    with pytest.raises(ValueError, match="truncated"):
+        opened(folder, tmp_path)[3]  # made again
+    assert not (tmp_path / "code ran").exists()
+
+
+def test_the_index_takes_its_place_last(folder, tmp_path, monkeypatch):
+    placed, replace = [], Path.replace
+    monkeypatch.setattr(Path, "replace", lambda *ends: placed.append(ends[1].suffix) or replace(*ends))
+    opened(folder, tmp_path)
+    assert placed == [".pixels", ".npz"]
+
+
 def test_two_that_make_the_same_cache_do_no_harm(folder, tmp_path):
     """Each waits after its first image until the other has begun."""
     gate, results = threading.Barrier(2, timeout=20), []
@@ -159,15 +190,29 @@ def test_two_that_make_the_same_cache_do_no_harm(folder, tmp_path):
     assert len(names(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("full", ["pixels", "index"])
-def test_a_full_disk_is_said_and_nothing_is_left(folder, tmp_path, monkeypatch, full):
+def test_a_full_disk_is_said_and_nothing_is_left(folder, tmp_path, monkeypatch, full, code):
     def fail(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(*((image_cache, "_write_pixels") if full == "pixels" else (np, "savez")), fail)
     with pytest.raises(OSError, match="no space for the image cache; free some space") as raised:
         opened(folder, tmp_path)
-    assert raised.value.errno == errno.ENOSPC
+    assert raised.value.errno == code
+    assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_that_is_full_when_buffers_are_written_leaves_nothing(folder, tmp_path, monkeypatch):
+    def fill(file, **_):
+        file.write(b"waits in the buffer")
+        with Path("/dev/full").open("wb") as full:
+            os.dup2(full.fileno(), file.fileno())
+
+    monkeypatch.setattr(np, "savez", fill)
+    with pytest.raises(OSError, match="no space for the image cache"):
+        opened(folder, tmp_path)
     assert names(tmp_path) == []
 
 

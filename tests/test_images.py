@@ -66,6 +66,8 @@ def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
     grey = np.array([[0, 256, 32768, 65535]], np.uint16)
     Image.fromarray(grey).save(tmp_path / "grey.png")
     assert np.asarray(read_image(tmp_path / "grey.png"))[0, :, 0].tolist() == [0, 1, 128, 255]
+    Image.fromarray(np.array([[-5, 256, 70_000]], np.int32)).save(tmp_path / "wide.tif")
+    assert np.asarray(read_image(tmp_path / "wide.tif"))[0, :, 0].tolist() == [0, 1, 255]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -121,11 +123,18 @@ def test_what_is_broken_is_named_with_its_cause(tmp_path, monkeypatch):
         read_image(tmp_path / "bomb.png")
 
 
-def test_errors_of_the_system_pass_as_they_are(tmp_path):
+def test_errors_of_the_system_pass_as_they_are(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError):
         read_image(tmp_path / "missing.jpg")
     with pytest.raises(IsADirectoryError):
         read_image(tmp_path)
+
+    def exhausted(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Image, "open", exhausted)
+    with pytest.raises(MemoryError):  # it says nothing about the image
+        read_image(tmp_path / "image.jpg")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1), (2, 500), (31, 33), (200, 90)])
@@ -147,6 +156,19 @@ def test_a_thin_image_is_not_enlarged_whole(monkeypatch):
     monkeypatch.setattr(images.v2, "Resize", resize)
     images.test_transform(resize=256, crop=224)(Image.new("RGB", (100_000, 1)))
     assert seen == [(3, 1, 16)]
+    wide = torch.arange(100).expand(3, 2, 100)
+    assert images.slimmed(wide)[0, 0].tolist() == list(range(34, 66))  # the centre
+    assert torch.equal(images.slimmed(wide.mT).mT, images.slimmed(wide))
+
+
+@pytest.mark.parametrize("name", images.TRAIN_TRANSFORMS)
+def test_fine_stripes_become_grey(name):
+    """Two rows of eight are white: those that a resize to an eighth would look at without antialiasing."""
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[3::8] = stripes[4::8] = 255
+    how = train_transform(name, resize=8, crop=8, scale=(1.0, 1.0))
+    for transform in (how, images.test_transform(resize=8, crop=8)):
+        assert transform(Image.fromarray(stripes)).max() < 150
 
 
 def test_the_test_transform_keeps_the_centre():
@@ -171,6 +193,11 @@ def test_training_transforms_do_what_their_names_say():
     fixed, free = spans("resize_random_crop"), spans("random_resized_crop")
     assert {abs(span) for span in fixed} <= set(range(52, 60))
     assert max(map(abs, free)) - min(map(abs, free)) > 20
+    places = [train_transform("resize_random_crop", resize=8, crop=8)(image).min() for _ in range(9)]
+    assert max(places) - min(places) > 50
+    small = train_transform("random_resized_crop", resize=8, crop=8, scale=(0.01, 0.02))
+    cuts = [small(image).int() for _ in range(9)]
+    assert max(cut.max() - cut.min() for cut in cuts) < 30  # 0.02 of the area is a tenth of the width
     for spans_seen in (fixed, free):
         assert min(spans_seen) < 0 < max(spans_seen)  # both ways round
 
@@ -234,6 +261,14 @@ def test_the_next_whole_image_of_the_class_takes_the_place(folder):
     assert batch.labels.tolist() == [0, 1, 0, 0]
     assert batch.broken == [paths[4], paths[6]]
     assert torch.equal(batch.images[0], dataset(folder).__getitems__([(0, 1)]).images[0])
+    truncated(root / paths[1])
+    assert dataset(folder).__getitems__([(1, 2)]).items.tolist() == [3]
+    truncated(root / paths[3])
+    batch = dataset(folder).__getitems__([(1, 2)])
+    assert (batch.items.tolist(), batch.broken) == ([5], [paths[1], paths[3]])
+    truncated(root / paths[5])
+    jpeg(root / paths[1], noise(40, 30))
+    assert dataset(folder).__getitems__([(3, 2)]).items.tolist() == [7]  # the next, not the first
 
 
 def test_without_replacing_broken_images_are_left_out(folder):

@@ -19,7 +19,7 @@ def test_batches_are_balanced(sizes, classes, samples, seed):
     classes = min(classes, len(sizes))
     batches = BalancedBatches(labels, classes_per_batch=classes, samples_per_class=samples, seed=seed)
     seen = list(batches)
-    assert len(seen) == len(batches)
+    assert len(seen) == len(batches) == max(1, len(labels) // (classes * samples))
     for batch in seen:
         counts = Counter(labels[batch].tolist())
         assert len(counts) == classes
@@ -49,6 +49,8 @@ def test_order_depends_on_seed_and_epoch_alone():
     assert list(first) != list(other)
     again.epoch = 1
     assert list(first) != list(again)
+    of_one_class = [[item for batch in batches for item in batch if item < 6] for batches in (first, again)]
+    assert of_one_class[0] != of_one_class[1]  # its samples are shuffled, too
 
 
 def test_too_few_classes_are_named():
@@ -56,6 +58,24 @@ def test_too_few_classes_are_named():
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=3, samples_per_class=1, seed=0)
     with pytest.raises(ValueError, match="at least 1"):
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=1, samples_per_class=0, seed=0)
+
+
+def test_draws_go_on_from_any_batch_with_seeds_of_their_own():
+    def draws(seed, start=0):
+        labels = torch.arange(6).repeat_interleave(4)
+        batches = BalancedBatches(labels, classes_per_batch=2, samples_per_class=4, seed=seed)
+        return Draws(batches, epochs=4, start=start)
+
+    whole = list(draws(0))
+    for start in range(13):
+        assert list(draws(0, start)) == whole[start:]
+        assert len(draws(0, start)) == 12 - start
+    assert [sorted(item for batch in whole[i : i + 3] for item, _ in batch) for i in (0, 3, 6, 9)] == [
+        list(range(24))
+    ] * 4
+    seeds = [seed for run in (whole, list(draws(1))) for batch in run for _, seed in batch]
+    assert len(set(seeds)) == len(seeds)
+    assert 0 <= min(seeds) <= max(seeds) < 2**63  # what a generator takes
 
 
 @pytest.mark.parametrize(("processes", "pieces"), [(2, 1), (2, 2), (3, 2), (1, 4)])

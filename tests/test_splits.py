@@ -9,7 +9,9 @@ from softwarp.data.splits import divide, items_of, split_classes
 @given(st.integers(3, 500), st.integers(0, 100))
 def test_every_class_is_in_exactly_one_group(num_classes, seed):
     split = split_classes(num_classes, seed=seed)
-    together = torch.cat([split.train, split.validation, split.test])
+    groups = [split.train, split.validation, split.test]
+    assert all(group.tolist() == sorted(group.tolist()) for group in groups)
+    together = torch.cat(groups)
     assert together.sort().values.tolist() == list(range(num_classes))
     assert len(split.train) > 0
 
@@ -52,6 +54,12 @@ def test_without_splits_no_class_trains_and_is_evaluated(num_classes, protocol, 
     expected = rest if protocol == "test" else rest[: (len(rest) + 1) // 2]
     assert train == expected
     assert evaluated == (test if protocol == "test" else rest[len(expected) :])
+
+
+@pytest.mark.parametrize("num_classes", [4, 5])
+def test_a_quarter_of_few_classes_is_two(num_classes):
+    labels = torch.arange(3 * num_classes) % num_classes
+    assert len(classes_of(labels, divide(labels, None, protocol="test").queries)) == 2
 
 
 def test_the_test_classes_change_with_the_seed_of_the_division_alone():
@@ -102,6 +110,14 @@ def test_a_split_through_a_class_is_refused(protocol):
         divide(labels, splits, protocol=protocol, names=["wren", "gull", "plover", "owl"])
     with pytest.raises(ValueError, match=r"class 2 is in training.*leave the splits out"):
         divide(labels, splits, protocol=protocol)
+
+
+@pytest.mark.parametrize("side", ["query", "gallery"])
+def test_a_class_that_trains_is_neither_query_nor_gallery(side):
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 0])
+    splits = ["train"] * 4 + ["query", "gallery"] * 2 + [side]
+    with pytest.raises(ValueError, match="class 0 is in training and in evaluation"):
+        divide(labels, splits, protocol="test")
 
 
 def test_a_split_of_training_and_validation_through_a_class_is_refused():

@@ -40,6 +40,8 @@ def work(rank, folder):
         "eval": model(batch()).detach(),
     }
     torch.save(told, f"{folder}/{rank}.pt")
+    coarse = SyncBatchNorm2d(nn.BatchNorm2d(3))(torch.randn(2, 3, 4, 4).bfloat16())
+    assert coarse.dtype == torch.bfloat16
     torch.distributed.destroy_process_group()
 
 
@@ -71,16 +73,21 @@ def test_layers_are_replaced_in_place_and_keep_their_tensors():
     assert torch.equal(model[1].weight, weight)
     assert torch.equal(model(batch()), before)  # no process group: plain batch norm
     assert model[1].num_batches_tracked == 1
+    frozen = layers()
+    frozen[1].eval()
+    sync_batch_norm(frozen)
+    assert [layer.training for layer in frozen] == [True, False, True]
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])  # meta takes the road of every device but the CPU
 def test_the_activation_inside_timms_batch_norm_stays(device):
     norm_act = pytest.importorskip("timm.layers.norm_act")
-    model = nn.Sequential(norm_act.BatchNormAct2d(3, act_layer=nn.ReLU6)).to(device)
+    model = nn.Sequential(norm_act.BatchNormAct2d(3, act_layer=nn.ReLU6, drop_layer=nn.Dropout2d)).to(device)
     sync_batch_norm(model)
     assert type(model[0]) is not norm_act.BatchNormAct2d
     assert isinstance(model[0].act, nn.ReLU6)
-    assert isinstance(model[0], SyncBatchNorm2d if device == "cpu" else nn.SyncBatchNorm)
+    assert isinstance(model[0].drop, nn.Dropout2d)
+    assert isinstance(model[0], SyncBatchNorm2d if device == "cpu" else norm_act.SyncBatchNormAct)
     if device == "cpu":
         outputs = model(torch.randn(4, 3, 8, 8) * 100)
         assert outputs.min() == 0

@@ -17,13 +17,14 @@ def write(root, *paths, text=""):
 
 def make_cub(root, classes=4):
     """A CUB folder of two images a class, listed with the last class first."""
-    names = [f"{i:03d}.Bird_{i}" for i in range(1, classes + 1)]
+    names = [f"{i:03d}.Bird {i}" for i in range(1, classes + 1)]  # with a space, as in one's own copy
     paths = [f"{name}/{name}_{k}.jpg" for name in reversed(names) for k in (0, 1)]
     write(root, *(f"images/{path}" for path in paths))
     write(root, "images.txt", text="".join(f"{i} {path}\n" for i, path in enumerate(paths, 1)))
     labels = "".join(f"{i} {int(path[:3])}\n" for i, path in enumerate(paths, 1))
     write(root, "image_class_labels.txt", text=labels)
-    write(root, "classes.txt", text="".join(f"{i} {name}\n" for i, name in enumerate(names, 1)))
+    lines = [f"{i} {name}\n" for i, name in enumerate(names, 1)]
+    write(root, "classes.txt", text="".join([*lines, "\n"]))  # an empty line is none
     return paths
 
 
@@ -54,7 +55,7 @@ def test_cub_is_read_from_its_folder_or_the_one_above(tmp_path, above):
     assert table.paths == tuple(f"images/{path}" for path in paths)
     assert table.labels.dtype == torch.int64
     assert table.labels.tolist() == [3, 3, 2, 2, 1, 1, 0, 0]
-    assert table.names == ("001.Bird_1", "002.Bird_2", "003.Bird_3", "004.Bird_4")
+    assert table.names == ("001.Bird 1", "002.Bird 2", "003.Bird 3", "004.Bird 4")
     assert table.splits == ("test",) * 4 + ("train",) * 4
 
 
@@ -70,6 +71,9 @@ def test_cub_annotations_that_disagree_are_refused(tmp_path):
     write(tmp_path, "image_class_labels.txt", text="".join([*lines[:2], "3\n", *lines[3:]]))
     with pytest.raises(ValueError, match="line 3: expected 2 columns"):
         read_table("cub", tmp_path)
+    write(tmp_path, "image_class_labels.txt", text="\n")
+    with pytest.raises(ValueError, match=r"image_class_labels\.txt lists nothing"):
+        read_table("cub", tmp_path)
 
 
 def test_a_missing_annotation_file_is_named(tmp_path):
@@ -82,7 +86,7 @@ def test_a_missing_annotation_file_is_named(tmp_path):
         read_table("cub", tmp_path)
 
 
-@pytest.mark.parametrize("above", ["", "CARS196"])
+@pytest.mark.parametrize("above", ["", "CARS196", "cars196", "stanford_cars"])
 def test_cars_in_one_folder(tmp_path, above):
     paths = [f"car_ims/{i:06d}.jpg" for i in range(1, 5)]
     write(tmp_path / above, *paths)
@@ -104,15 +108,16 @@ def make_cars(root, *, kaggle=False):
         write(root, *(f"{folder}/{file}" for file in files))
         name = "cars_train_annos.mat" if part == "train" else "cars_test_annos_withlabels.mat"
         place = root / name if part == "test" else root / "devkit" / name
-        place.parent.mkdir(exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         savemat(place, {"annotations": structs(fname=files, **{"class": classes})})
     savemat(root / "devkit" / "cars_meta.mat", {"class_names": names_of(4)})
 
 
-@pytest.mark.parametrize("kaggle", [False, True])
-def test_cars_with_a_devkit(tmp_path, kaggle):
-    make_cars(tmp_path, kaggle=kaggle)
+@pytest.mark.parametrize(("above", "kaggle"), [("", False), ("", True), ("stanford_cars", True)])
+def test_cars_with_a_devkit(tmp_path, above, kaggle):
+    make_cars(tmp_path / above, kaggle=kaggle)
     table = read_table("cars", tmp_path)
+    assert table.root == tmp_path / above
     assert table.paths[0] == ("cars_train/cars_train/00001.jpg" if kaggle else "cars_train/00001.jpg")
     assert table.paths[3].startswith("cars_test/")
     assert table.labels.tolist() == [0, 2, 1, 3]
@@ -140,7 +145,7 @@ def test_sop(tmp_path, above):
     assert table.splits == ("train",) * 3 + ("test",) * 2
 
 
-@pytest.mark.parametrize("place", [".", "Eval"])
+@pytest.mark.parametrize("place", [".", "Eval", "Anno"])
 @pytest.mark.parametrize("home", ["img", "Img/img", "Img"])
 def test_inshop(tmp_path, place, home):
     rows = [("id_1", "train"), ("id_1", "train"), ("id_2", "query"), ("id_2", "gallery")]
@@ -179,12 +184,12 @@ def test_a_folder_of_classes(tmp_path):
 
 
 def test_a_folder_of_splits(tmp_path):
-    write(tmp_path, "train/b/1.jpg", "val/c/1.jpg", "query/a/1.jpg", "gallery/a/x/2.jpg")
+    write(tmp_path, "train/b/1.jpg", "Val/c/1.jpg", "query/a/1.jpg", "gallery/a/x/2.jpg")
     table = read_table("folder", tmp_path)
-    assert table.paths == ("gallery/a/x/2.jpg", "query/a/1.jpg", "train/b/1.jpg", "val/c/1.jpg")
+    assert table.paths == ("Val/c/1.jpg", "gallery/a/x/2.jpg", "query/a/1.jpg", "train/b/1.jpg")
     assert table.names == ("a", "b", "c")
-    assert table.labels.tolist() == [0, 0, 1, 2]
-    assert table.splits == ("gallery", "query", "train", "validation")
+    assert table.labels.tolist() == [2, 0, 0, 1]
+    assert table.splits == ("validation", "gallery", "query", "train")
 
 
 def test_top_folders_are_splits_only_if_all_are(tmp_path):
@@ -226,7 +231,7 @@ def test_an_unreadable_folder_is_an_error(tmp_path, monkeypatch):
 def test_a_link_to_nothing_is_missing(tmp_path):
     write(tmp_path, "wren/a.jpg")
     (tmp_path / "wren" / "b.jpg").symlink_to(tmp_path / "gone.jpg")
-    with pytest.raises(FileNotFoundError, match=r"1 of 2 listed images are missing.*wren/b\.jpg"):
+    with pytest.raises(FileNotFoundError, match=r"1 of 2 listed images are missing.*: wren/b\.jpg; unpack"):
         read_table("folder", tmp_path)
 
 
@@ -247,6 +252,9 @@ def test_a_csv_file_without_splits(tmp_path):
     write(tmp_path, "a.jpg")
     write(tmp_path, "list.csv", text="path,label\na.jpg,wren\n")
     assert read_table("csv", tmp_path).splits is None
+    (tmp_path / "a.jpg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"1 of 1 .*: a\.jpg; unpack"):
+        read_table("csv", tmp_path)
 
 
 def test_a_csv_file_may_name_images_by_absolute_and_by_climbing_paths(tmp_path):
@@ -288,6 +296,7 @@ def test_an_image_listed_by_its_relative_and_its_absolute_path_is_listed_twice(t
         ("path,label\na.jpg,1\nb.jpg\n", "line 3: more or fewer cells"),
         ("path,label\na.jpg,1,2\n", "line 2: more or fewer cells"),
         ("path,label\na.jpg,\n", "line 2: path and label must not be empty"),
+        ("path,label\n,1\n", "line 2: path and label must not be empty"),
         ("path,label,split\na.jpg,1,val\n", "line 2: no split is called 'val'"),
         ("path,label\na.jpg,1\na.jpg,2\n", "line 3: a.jpg is listed twice"),
         ("path,label\na.jpg,1\n./a.jpg,1\n", "line 3: ./a.jpg is listed twice"),

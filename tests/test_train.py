@@ -39,16 +39,22 @@ def tiny(**changes):
     )
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path):
-    first, again = train(tiny(), tmp_path / "a"), train(tiny(), tmp_path / "b")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The run of the tiny recipe, for tests that do not change it."""
+    return train(tiny(), tmp_path_factory.mktemp("trained"))
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(trained, tmp_path):
+    first, again = trained, train(tiny(), tmp_path / "b")
     assert first.result()["metrics"] == again.result()["metrics"]
     assert torch.equal(first.load_embeddings()[0], again.load_embeddings()[0])
     other = train(tiny(seed=1), tmp_path / "c")
     assert not torch.equal(first.load_embeddings()[0], other.load_embeddings()[0])
 
 
-def test_a_run_leaves_recipe_history_checkpoint_and_result(tmp_path):
-    run = train(tiny(), tmp_path)
+def test_a_run_leaves_recipe_history_checkpoint_and_result(trained):
+    run = trained
     assert run.recipe() == tiny()
     assert [row["phase"] for row in run.history()] == [0, 1]
     assert all(math.isfinite(row["loss"]) and row["avg_dtp"] > 0 for row in run.history())
@@ -165,14 +171,13 @@ def outcome(run):
     return rows, files, run.result()["metrics"]
 
 
-def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(tmp_path):
-    whole = outcome(train(tiny(), tmp_path / "whole"))
+def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(trained, tmp_path):
     with pytest.raises(StoppedError):
         train(tiny(), tmp_path / "cut", progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
     cut = Run(tmp_path / "cut")
     assert cut.load_checkpoint()["state"]["step"] == 8  # in the second of two epochs of 6
     assert not cut.finished()
-    assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == whole
+    assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == outcome(trained)
 
 
 def test_the_time_to_go_is_not_told_from_the_speed_of_a_frozen_backbone(tmp_path, monkeypatch):
@@ -209,17 +214,16 @@ def test_bars_of_a_run_that_goes_on_start_where_it_stopped(tmp_path):
     assert "going on after 1 epochs and 2 batches" in output.getvalue()
 
 
-def test_a_finished_run_is_returned_and_another_recipe_refused(tmp_path):
-    run = train(tiny(), tmp_path)
-    before = (tmp_path / "result.json").stat().st_mtime_ns
-    assert train(tiny(), tmp_path, resume=True).result() == run.result()
-    assert (tmp_path / "result.json").stat().st_mtime_ns == before
+def test_a_finished_run_is_returned_and_another_recipe_refused(trained):
+    result, path = trained.result(), trained.folder / "result.json"
+    before = path.stat().st_mtime_ns
+    assert train(tiny(), trained.folder, resume=True).result() == result
+    assert path.stat().st_mtime_ns == before
     with pytest.raises(ValueError, match="seed is 0 there and 3 here"):
-        train(tiny(seed=3), tmp_path, resume=True)
+        train(tiny(seed=3), trained.folder, resume=True)
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_can_go_on(tmp_path, monkeypatch):
-    whole = outcome(train(tiny(), tmp_path / "whole"))
+def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_can_go_on(trained, tmp_path, monkeypatch):
     original, calls = torch.save, []
 
     def full(state, file):
@@ -233,7 +237,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_can_go_on(tmp_path, 
     with pytest.raises(OSError, match="No space left"):
         train(tiny(), tmp_path / "cut")
     assert not [path for path in (tmp_path / "cut").iterdir() if path.name.startswith(".")]
-    assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == whole
+    assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == outcome(trained)
 
 
 def test_a_blow_up_names_place_and_settings_and_keeps_the_last_good_checkpoint(tmp_path):

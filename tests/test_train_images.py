@@ -188,7 +188,7 @@ def test_an_unreadable_folder_is_named():
 
 def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, monkeypatch):
     address = "https://hub.example/weights"
-    monkeypatch.setattr("softwarp.train.address_to_fetch", lambda name: address)
+    monkeypatch.setattr("softwarp.bars.address_to_fetch", lambda name: address)
     root, said = draw(tmp_path / "images"), io.StringIO()
 
     def prepare(*_):
@@ -199,21 +199,6 @@ def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, mo
     recipe = small(root, model={"backbone": "test_resnet", "pretrained": True})
     with pytest.raises(ValueError, match="far enough"):
         train(recipe, tmp_path / "run", progress=Progress(console=Console(file=said)))
-
-
-def test_settings_follow_the_data(tmp_path):
-    few = settings_for(draw(tmp_path / "few", classes=6, images=3, side=40), protocol="test", cuda=False)
-    assert few["data"]["crop"] == 32
-    assert few["batches"] == {"classes": 4, "samples": 3}
-    assert few["phases"][1]["epochs"] == 60
-    parse_recipe(few)
-    for label in range(24):
-        (tmp_path / "large" / str(label)).mkdir(parents=True)
-        for number in range(40):
-            Image.new("L", (300, 230)).save(tmp_path / "large" / str(label) / f"{number}.png")
-    large = settings_for(tmp_path / "large", protocol="test", cuda=True)
-    assert large["data"]["crop"] == 224
-    assert large["phases"][1]["epochs"] == 14  # 150 steps of 64 over 18 x 40 images
 
 
 def test_one_command_from_a_folder_to_a_model(tmp_path):

@@ -1,0 +1,91 @@
+from PIL import Image
+
+from softwarp.data.tables import read_table
+from softwarp.own_data import SAMPLED, crop_size, settings_for
+from softwarp.recipe import parse_recipe
+
+
+def draw(root, classes, images, size=(40, 40)):
+    """A folder of grey images, `images` of each class: one file under all these names."""
+    first = root.with_name(f"{root.name}.bmp")
+    Image.new("L", size).save(first)
+    for label in range(classes):
+        (root / f"{label:04d}").mkdir(parents=True)
+        for number in range(images):
+            (root / f"{label:04d}" / f"{number}.bmp").hardlink_to(first)
+    return root
+
+
+def test_settings_follow_the_data(tmp_path):
+    few = settings_for(draw(tmp_path / "few", 6, 3), protocol="test", cuda=False)
+    assert few["data"]["crop"] == 32
+    assert few["data"]["resize"] == 36
+    assert few["batches"] == {"classes": 4, "samples": 3}
+    assert few["model"]["embedding_size"] == 128
+    assert [phase["epochs"] for phase in few["phases"]] == [30, 60]
+    assert parse_recipe(few).evaluation.split == "test"
+    large = settings_for(draw(tmp_path / "large", 24, 40, (300, 230)), protocol="test", cuda=True)
+    assert (large["data"]["crop"], large["data"]["resize"]) == (224, 252)
+    assert large["model"]["embedding_size"] == 128
+    assert large["batches"] == {"classes": 16, "samples": 4}
+    assert [phase["epochs"] for phase in large["phases"]] == [
+        3,
+        14,
+    ]  # 30 and 150 steps of 64 in 18 x 40 images
+
+
+def test_the_protocol_decides_which_classes_count(tmp_path):
+    root = draw(tmp_path / "images", 12, 2)
+    for protocol, classes in (("test", 9), ("validation", 5)):
+        settings = settings_for(root, protocol=protocol, cuda=False)
+        assert settings["batches"]["classes"] == classes
+        assert settings["evaluation"]["split"] == protocol
+
+
+def test_a_csv_file_of_single_images(tmp_path):
+    root = draw(tmp_path / "images", 7, 1)
+    rows = [
+        f"{label:04d}/0.bmp,{name},{'test' if name in 'xy' else 'train'}"
+        for label, name in enumerate("abcxxyy")
+    ]
+    (root / "list.CSV").write_text("\n".join(["path,label,split", *rows]))
+    settings = settings_for(root / "list.CSV", protocol="test", cuda=False)
+    assert (settings["data"]["name"], settings["data"]["root"]) == ("csv", str(root / "list.CSV"))
+    assert settings["batches"] == {"classes": 3, "samples": 2}
+
+
+def test_a_thousand_classes_get_a_larger_embedding(tmp_path):
+    root = draw(tmp_path / "images", 1, 1004)
+    for train, size in ((999, 128), (1000, 512)):
+        names = [*range(train), "x", "x", "y", "y"]
+        rows = [
+            f"0000/{row}.bmp,{name},{'test' if name in ('x', 'y') else 'train'}"
+            for row, name in enumerate(names)
+        ]
+        (root / "list.csv").write_text("\n".join(["path,label,split", *rows]))
+        settings = settings_for(root / "list.csv", protocol="test", cuda=False)
+        assert settings["model"]["embedding_size"] == size
+
+
+def test_the_crop_is_what_most_images_fill(tmp_path, monkeypatch):
+    root = draw(tmp_path / "images", 1, 1, (400, 100))
+    for name, size in {"small": (9, 200), "broken": None, "wide": (300, 110), "tall": (90, 95)}.items():
+        path = root / "0000" / f"{name}.bmp"
+        if size is None:
+            path.write_text("no image")
+        else:
+            Image.new("L", size).save(path)
+    table = read_table("folder", root)
+    assert crop_size(table, 224) == 96  # the median of 9, 90, 100 and 110 is 95
+    assert crop_size(table, 64) == 64
+    assert crop_size(read_table("folder", draw(tmp_path / "tiny", 1, 1, (5, 5))), 160) == 32
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # all are decompression bombs now
+    assert crop_size(table, 160) == 160
+
+
+def test_only_some_headers_are_read(tmp_path, monkeypatch):
+    table, opened, original = read_table("folder", draw(tmp_path / "images", 3, 64)), [], Image.open
+    monkeypatch.setattr(Image, "open", lambda path: opened.append(path) or original(path))
+    crop_size(table, 224)
+    assert len(opened) == SAMPLED
+    assert {path.parent.name for path in opened} == {"0000", "0001", "0002"}
