@@ -10,7 +10,7 @@ from PIL import Image, UnidentifiedImageError
 from softwarp.data.splits import Protocol, divide
 from softwarp.data.tables import Table, read_table
 
-STEPS = 150  # of training at least, so that a small folder gets many epochs
+STEPS = 60  # of training at least, so that a small folder gets many epochs
 SAMPLED = 64  # images whose size is looked at
 
 
@@ -29,7 +29,7 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
     classes = min(len(counts), 16)
     steps = max(1, len(train) // (classes * samples))
     warm_up = max(1, math.ceil(30 / steps))
-    epochs = min(60, max(4, math.ceil(STEPS / steps)))
+    epochs = max(4, math.ceil(STEPS / steps))
     crop = crop_size(table, 224 if cuda else 128)
     rates = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "proxy_learning_rate": 1e-2}
     return {
@@ -43,7 +43,7 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
         "model": {
             "backbone": "efficientnet_lite0",
             "pretrained": True,
-            "embedding_size": 128 if len(counts) < 1000 else 512,
+            "embedding_size": 512,
             "freeze_batch_norm": True,
         },
         "loss": {"name": "warped_softmax", "settings": {"alpha": 40.0, "k1": 0.9, "k2": 1.2}},
