@@ -59,7 +59,7 @@ def demo(
     ] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(min=0, help="Decides initial weights, batches and clustering.")] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few classes and epochs: half a minute, poor figures.")
+        bool, typer.Option("--quick", help="Few classes and epochs: seconds, poor figures.")
     ] = False,
 ) -> None:
     """Train three losses on glyphs and compare them on characters that none of them saw.

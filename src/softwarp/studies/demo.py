@@ -73,9 +73,9 @@ def _adapted(recipe: Recipe, seed: int, quick: bool) -> Recipe:
     settings = recipe.model_dump()
     settings["seed"] = seed
     if quick:
-        settings["data"]["max_classes"] = 100
+        settings["data"]["max_classes"] = 50
         for phase in settings["phases"]:
-            phase["epochs"] = 2
+            phase["epochs"] = 1
     return parse_recipe(settings)
 
 
