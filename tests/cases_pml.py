@@ -115,8 +115,8 @@ CASES: dict[str, Case] = {
         settings={"margin": 3, "first_plain": 4.0, "last_plain": 0.5},
         mutants=(
             ('pml_name = "LargeMarginSoftmaxLoss"', 'pml_name = "SphereFaceLoss"'),
-            ("/ (1 + self.plain)", "/ (2 + self.plain)"),
-            ("(self.plain * cosines + with_margin)", "(self.plain * cosines - with_margin)"),
+            ("/ (1 + plain)", "/ (2 + plain)"),
+            ("(plain * own + with_margin(own))", "(plain * own - with_margin(own))"),
             ("clamp_min(last)", "clamp_max(last)"),
         ),
     ),

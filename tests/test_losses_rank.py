@@ -192,7 +192,7 @@ def test_the_functions_refuse_a_batch_without_positives(function):
         ("blackbox_ap", {"interpolation": 0.0}, "interpolation must be positive"),
         ("blackbox_recall", {"weighting": "square"}, "weighting must be one of log, loglog"),
         ("recall_at_k", {"cutoffs": [0]}, "cutoffs must be numbers of at least 1"),
-        ("contextual", {"neighbours": 1}, "neighbours must be at least 2"),
+        ("contextual", {"neighbours": 1}, "neighbours must be a whole number, at least 2"),
         ("osap", {"scale": -1.0}, "scale must be positive"),
     ],
 )

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from softwarp.job import Job
+from softwarp.models.backbones import BACKBONES
 from softwarp.models.hub import address_to_fetch
 from softwarp.recipe import Recipe
 from softwarp.schedule import stretches
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def tell_download(recipe: Recipe, progress: "Progress") -> None:
     """Say where weights are fetched from, if they are."""
     name = recipe.model.backbone
-    if recipe.model.pretrained is True and (address := address_to_fetch(name)):
+    if recipe.model.pretrained is True and name not in BACKBONES and (address := address_to_fetch(name)):
         progress.console.print(f"fetching the weights of {name} from {address}", soft_wrap=True)
 
 

@@ -56,7 +56,7 @@ class ModelPart(Part):
 
 class LossPart(Part):
     name: str
-    settings: dict[str, bool | int | float | str] = {}
+    settings: dict[str, bool | int | float | str | list[int | float]] = {}
 
 
 class BatchPart(Part):

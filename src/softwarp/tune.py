@@ -7,6 +7,7 @@ from typing import Any
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 from rich.progress import Progress
 
 from softwarp.losses import card_of
@@ -29,11 +30,11 @@ def search(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = JournalStorage(JournalFileBackend(str(folder / f"{recipe.loss.name}.journal")))
     study = optuna.create_study(
-        study_name=recipe.loss.name,
-        storage=storage,
-        direction="maximize",
-        load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=recipe.seed, n_startup_trials=max(1, trials // 3)),
+        study_name=recipe.loss.name, storage=storage, direction="maximize", load_if_exists=True
+    )
+    study.sampler = optuna.samplers.TPESampler(
+        seed=recipe.seed + len(study.trials),  # one that goes on must not draw the same again
+        n_startup_trials=max(1, trials // 3),
     )
 
     def objective(trial: optuna.Trial) -> float:
@@ -45,7 +46,7 @@ def search(
             return 0.0
         return float(run.result()["metrics"][metric])
 
-    done = sum(trial.state.is_finished() for trial in study.trials)
+    done = sum(trial.state == TrialState.COMPLETE for trial in study.trials)
     study.optimize(objective, n_trials=max(0, trials - done))
     rows = [{"settings": trial.params, "value": trial.value, **trial.user_attrs} for trial in study.trials]
     finished = [row for row in rows if row["value"] is not None]
@@ -72,6 +73,8 @@ def apply(recipe: Recipe, settings: Mapping[str, float]) -> Recipe:
         factor = settings.get(rate, new["phases"][0][rate]) / new["phases"][0][rate]
         for phase in new["phases"]:
             phase[rate] *= factor
+            if rate == "learning_rate" and phase["head_learning_rate"]:
+                phase["head_learning_rate"] *= factor
     new["loss"]["settings"] |= {name: value for name, value in settings.items() if name not in LEARNING_RATES}
     return parse_recipe(new)
 

@@ -51,8 +51,9 @@ def _explanation(name: str) -> "Table":
         "networks": card.networks,
         "settings": "\n".join(f"{key} = {value}" for key, value in settings_of(loss).items()),
         "a batch needs": card.needs(),
-        "by default": f"{card.classes} classes x {card.samples} samples, {card.optimizer}, parameters of the "
-        f"loss learn {card.proxy_rate_ratio:g} times as fast as the model",
+        "published with": f"{card.classes} classes x {card.samples} samples in a batch, {card.optimizer}",
+        "in training": "a recipe's batches and optimizer stay as they are; parameters of the loss learn "
+        f"{card.proxy_rate_ratio:g} times as fast as the model's head",
         "search space": "\n".join(space),
         "notes": card.notes,
     }

@@ -131,7 +131,7 @@ def read_csv(root: Path) -> Table:
     """Return the images that a CSV file lists as `path,label[,split]`; paths start from its folder."""
     file = _csv_file(root)
     folder = file.parent.absolute()
-    seen: dict[Path, tuple[str, str, str | None]] = {}
+    seen: dict[str, tuple[str, str, str | None]] = {}
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.DictReader(lines, strict=True, skipinitialspace=True)
@@ -139,7 +139,7 @@ def read_csv(root: Path) -> Table:
             for row in reader:
                 place = f"{file}, line {reader.line_num}"
                 _check_row(row, place)
-                image = folder / row["path"]
+                image = os.path.normpath(folder / row["path"])
                 if image in seen:  # retrieval would find the image itself
                     raise ValueError(f"{place}: {row['path']} is listed twice; list each image once")
                 seen[image] = (row["path"], row["label"], row.get("split"))

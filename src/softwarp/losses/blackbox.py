@@ -10,6 +10,9 @@ ranks over the length of the list and g = d loss / d r,
 
     d loss / d s = -(r(s) - r(s + lambda g)) / lambda
 
+where loss is the mean over the queries. That is made with the value, so that a loss which is scaled, for half
+precision or for accumulation, has its gradient scaled and not another one.
+
 | symbol | parameter     | default  | where |
 |--------|---------------|----------|-------|
 | lambda | interpolation | 4.0      | not in the official code; ROADMAP's comparison uses it |
@@ -24,6 +27,7 @@ each score; here it is the paper's constant. Its batch memory and the term betwe
 Its recall brings ranks back to counts by the number of lists, here by their length.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -31,8 +35,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from softwarp.losses.card import Card
-from softwarp.losses.ranking import check_lists, check_positive, check_sizes, find_queries, unit_rows
+from softwarp.losses.checks import check_positive
+from softwarp.losses.ranking import check_lists, check_sizes, find_queries, unit_rows
 
+OfRanks = Callable[[Tensor, Tensor, Tensor], Tensor]
 WEIGHTINGS = {"log": torch.log1p, "loglog": lambda count: torch.log1p(torch.log1p(count))}
 
 
@@ -45,8 +51,11 @@ def blackbox_ap_loss(
     >>> blackbox_ap_loss(embeddings, torch.tensor([0, 0, 1, 1]))
     tensor([0., 0., 0., 0.])
     """
-    ranks, within, positive = _ranked(embeddings, labels, interpolation, margin)
-    return 1 - (within / ranks * positive).sum(1) / positive.sum(1)
+
+    def of_ranks(ranks: Tensor, within: Tensor, positive: Tensor) -> Tensor:
+        return 1 - (within / ranks * positive).sum(1) / positive.sum(1)
+
+    return _ranked_loss(embeddings, labels, of_ranks, interpolation=interpolation, margin=margin)
 
 
 def blackbox_recall_loss(
@@ -64,15 +73,18 @@ def blackbox_recall_loss(
     tensor(True)
     """
     check_weighting(weighting)
-    ranks, within, positive = _ranked(embeddings, labels, interpolation, margin)
-    weighted = WEIGHTINGS[weighting]((ranks - within).masked_fill(~positive, 0))
-    return weighted.sum(1) / positive.sum(1)
+
+    def of_ranks(ranks: Tensor, within: Tensor, positive: Tensor) -> Tensor:
+        weighted = WEIGHTINGS[weighting]((ranks - within).masked_fill(~positive, 0))
+        return weighted.sum(1) / positive.sum(1)
+
+    return _ranked_loss(embeddings, labels, of_ranks, interpolation=interpolation, margin=margin)
 
 
-def _ranked(
-    embeddings: Tensor, labels: Tensor, interpolation: float, margin: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ranks [Q, N] (the only ones with a gradient), ranks among positives, and who is positive."""
+def _ranked_loss(
+    embeddings: Tensor, labels: Tensor, of_ranks: OfRanks, *, interpolation: float, margin: float
+) -> Tensor:
+    """Return the loss of each query, [Q], from ranks [Q, N], ranks among positives, and who is positive."""
     check_positive(interpolation=interpolation)
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
@@ -85,8 +97,11 @@ def _ranked(
         positive = (same & ~itself)[queries]
         order = scores.detach().argsort(dim=1, descending=True, stable=True)
         within = positive.gather(1, order).cumsum(1).gather(1, order.argsort(1))
-        ranks: Tensor = _Ranks.apply(scores, interpolation)
-        return ranks * (len(items) - 1), within, positive
+        length = len(items) - 1
+        losses: Tensor = _BlackBox.apply(
+            scores, interpolation, lambda ranks: of_ranks(ranks * length, within, positive)
+        )
+        return losses
 
 
 def normalised_ranks(scores: Tensor) -> Tensor:
@@ -99,20 +114,24 @@ def normalised_ranks(scores: Tensor) -> Tensor:
     return places.to(scores.dtype) / (scores.shape[1] - 1)
 
 
-class _Ranks(torch.autograd.Function):
+class _BlackBox(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, interpolation: float) -> Tensor:
+    def forward(
+        ctx: Any, scores: Tensor, interpolation: float, of_ranks: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         ranks = normalised_ranks(scores)
-        ctx.save_for_backward(scores, ranks)
-        ctx.interpolation = interpolation
-        return ranks
+        with torch.enable_grad():
+            losses = of_ranks(ranks.requires_grad_())
+            (gradient,) = torch.autograd.grad(losses.mean(), ranks)
+        moved = normalised_ranks(scores + interpolation * gradient)
+        ctx.save_for_backward((moved - ranks.detach()) * (len(scores) / interpolation))
+        return losses.detach()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        scores, ranks = ctx.saved_tensors
-        moved = normalised_ranks(scores + ctx.interpolation * gradient)
-        return (moved - ranks) / ctx.interpolation, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (of_each,) = ctx.saved_tensors
+        return gradient[:, None] * of_each, None, None
 
 
 def check_weighting(weighting: str) -> None:

@@ -23,9 +23,9 @@ class Card:
     networks: str = ""  # what it trains besides proxies or a classifier, gone at test
     min_classes: int = 1  # that a batch needs
     min_samples: int = 1  # of each class that a batch needs
-    classes: int = 32  # in a batch, by default
-    samples: int = 4  # of each class in a batch, by default
-    optimizer: str = "adam"
+    classes: int = 32  # in a batch, as published
+    samples: int = 4  # of each class in a batch, as published
+    optimizer: str = "adam"  # as published
     proxy_rate_ratio: float = 100.0  # learning rate of the loss's own parameters over that of the model
     search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     notes: str = ""  # where it differs from the official code, which constants are ours
@@ -37,7 +37,7 @@ class Card:
             raise ValueError(
                 f"{self.title} needs at least {self.min_classes} classes with {self.min_samples} samples "
                 f"each in a batch, got {len(counts)} classes with {int(counts.min())} or more; raise "
-                "batches.classes or batches.samples"
+                "batches.classes or batches.samples, or lower batches.accumulate"
             )
 
     def needs(self) -> str:

@@ -20,6 +20,7 @@ so duplicates are positives like any other; sums of exponentials stay in log-spa
 three outer functions (log, square root, none) only the logarithm is here.
 """
 
+import math
 from typing import ClassVar
 
 import torch
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.card import Card
+from softwarp.losses.checks import check_not_negative, check_positive
 from softwarp.losses.distances import check_batch, check_finite, full_precision
 
 
@@ -125,11 +127,10 @@ class CBMLLoss(nn.Module):
         balance: float = 0.2,
     ) -> None:
         super().__init__()
-        if not (positive_width > 0 and negative_width > 0 and weight >= 0 and 0 <= balance <= 1):
-            raise ValueError(
-                "widths must be positive, weight at least 0 and balance in [0, 1], got "
-                f"{positive_width=}, {negative_width=}, {weight=}, {balance=}"
-            )
+        check_positive(positive_width=positive_width, negative_width=negative_width)
+        check_not_negative(weight=weight, balance=balance)
+        if balance > 1 or not math.isfinite(margin):
+            raise ValueError(f"balance must be at most 1 and margin finite, got {balance} and {margin}")
         self.num_classes, self.embedding_size = num_classes, embedding_size
         self.settings = {
             "positive_center": positive_center,

@@ -22,13 +22,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from softwarp.losses.card import Card
-from softwarp.losses.distances import (
-    check_batch,
-    check_finite,
-    check_positive,
-    cosine_similarities,
-    init_proxies,
-)
+from softwarp.losses.checks import check_positive
+from softwarp.losses.distances import check_batch, check_finite, cosine_similarities, init_proxies
 
 
 def center_contrastive_loss(

@@ -34,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.losses.card import Card
+from softwarp.losses.checks import check_not_negative, check_whole
 from softwarp.losses.ranking import check_lists, check_sizes, unit_rows
 from softwarp.losses.roadmap import calibration_loss
 
@@ -88,12 +89,10 @@ def mean_similarity_loss(embeddings: Tensor, labels: Tensor, *, mean_similarity:
         return (mean.square().sum() - mean_similarity).square()
 
 
-def check_neighbours(neighbours: float, tolerance: float) -> None:
+def check_neighbours(neighbours: int, tolerance: float) -> None:
     """Raise a ValueError unless there are two neighbours at least and the tolerance is not negative."""
-    if neighbours < 2 or not tolerance >= 0:
-        raise ValueError(
-            f"neighbours must be at least 2 and tolerance at least 0, got {neighbours} and {tolerance}"
-        )
+    check_whole(at_least=2, neighbours=neighbours)
+    check_not_negative(tolerance=tolerance)
 
 
 class ContextualLoss(nn.Module):

@@ -93,7 +93,10 @@ class CrossEntropyLoss(nn.Module):
         features = full_precision(embeddings, self.weight)[0]
         if self.norm is not None:
             if self.training and len(features) == 1:
-                raise ValueError("feature_norm needs two samples in a batch: raise batches.samples")
+                raise ValueError(
+                    "feature_norm needs two samples in a batch: raise batches.samples, or lower "
+                    "batches.accumulate"
+                )
             features = self.norm(features)
         features = self.dropout(features)
         smoothing = self.label_smoothing

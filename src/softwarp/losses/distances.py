@@ -96,13 +96,6 @@ def check_finite(loss: Tensor, embeddings: Tensor, proxies: Tensor | None = None
     raise ValueError(f"the loss overflows {loss.dtype}: {reach}; lower the learning rate or the scale")
 
 
-def check_positive(**numbers: float) -> None:
-    """Raise a ValueError that names the first of these settings which is not positive and finite."""
-    for name, number in numbers.items():
-        if not 0 < number < math.inf:
-            raise ValueError(f"{name} must be positive and finite, got {number}")
-
-
 def init_proxies(num_classes: int, embedding_size: int, init: str = "kaiming") -> nn.Parameter:
     """Return proxies [C, D], drawn by one of `PROXY_INITS`.
 

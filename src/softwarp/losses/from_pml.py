@@ -33,8 +33,8 @@ def call_pml(
     labels = labels.long()
     with torch.autocast(embeddings.device.type, enabled=False):
         wide, *values = full_precision(embeddings, *parameters.values())
+        check_finite(wide.abs().amax(), wide)  # miners and reducers pass over NaN
         if indices is None and hasattr(loss, "miner"):
-            check_finite(wide.abs().amax(), wide)  # a miner would find nothing in NaN, and the loss be 0
             indices = loss.miner(wide, labels)
         arguments = (wide, labels, indices)
         value: Tensor = functional_call(loss.pml, dict(zip(parameters, values, strict=True)), arguments)
@@ -78,30 +78,3 @@ def angles_of(cosines: Tensor) -> Tensor:
     inside = cosines.abs() < 1
     angles = torch.acos(torch.where(inside, cosines, 0.0))
     return torch.where(inside, angles, math.pi * (cosines < 0))
-
-
-def check_positive(**settings: float) -> None:
-    """Raise a ValueError that names the first setting which is not positive and finite."""
-    for name, value in settings.items():
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be positive and finite, got {value}")
-
-
-def check_not_negative(**settings: float) -> None:
-    """Raise a ValueError that names the first setting which is negative or not finite."""
-    for name, value in settings.items():
-        if not (value >= 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be at least 0 and finite, got {value}")
-
-
-def check_whole(*, at_least: int = 1, **settings: int) -> None:
-    """Raise a ValueError that names the first setting which is not a whole number, or too small."""
-    for name, value in settings.items():
-        if int(value) != value or value < at_least:
-            raise ValueError(f"{name} must be a whole number, at least {at_least}, got {value}")
-
-
-def check_choice(value: str, choices: tuple[str, ...], name: str) -> None:
-    """Raise a ValueError that lists the choices, unless the value is one of them."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -10,15 +10,9 @@ from torch import Tensor, cdist, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.card import Card
+from softwarp.losses.checks import check_not_negative, check_positive, check_whole
 from softwarp.losses.distances import full_precision
-from softwarp.losses.from_pml import (
-    call_pml,
-    check_not_negative,
-    check_positive,
-    check_whole,
-    take_parameter,
-    take_proxies,
-)
+from softwarp.losses.from_pml import call_pml, take_parameter, take_proxies
 
 
 class ProxyAnchorLoss(nn.Module):

@@ -11,15 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.losses.card import Card
+from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_whole
 from softwarp.losses.distances import check_input
-from softwarp.losses.from_pml import (
-    call_pml,
-    check_choice,
-    check_not_negative,
-    check_positive,
-    check_whole,
-    lp_distance,
-)
+from softwarp.losses.from_pml import call_pml, lp_distance
 
 
 class TripletLoss(nn.Module):

@@ -20,7 +20,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from softwarp.losses.card import Card
-from softwarp.losses.distances import check_positive, init_proxies
+from softwarp.losses.checks import check_positive
+from softwarp.losses.distances import init_proxies
 from softwarp.losses.warped_softmax import PAPER, softmax_loss
 from softwarp.losses.warps import power, scaled
 

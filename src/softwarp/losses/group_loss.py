@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.card import Card
+from softwarp.losses.checks import check_whole
 from softwarp.losses.distances import check_batch, check_finite, full_precision
 
 NEVER = -1e9  # logarithm of a probability of zero: no gradient, and no NaN as minus infinity would give
@@ -83,7 +84,7 @@ class GroupLoss(nn.Module):
     """The mean Group Loss over a batch, with a learned linear classifier.
 
     >>> loss = GroupLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
+    >>> loss(torch.randn(6, 4), torch.tensor([0, 0, 0, 9, 9, 9])).shape
     torch.Size([])
     """
 
@@ -96,12 +97,14 @@ class GroupLoss(nn.Module):
         equation="-log X_y after X <- X (W X) / sum X (W X), X = softmax(A e / T), + CE(A e, y)",
         kind="graph",
         networks="classifier",
+        min_samples=3,
         classes=6,
         samples=9,
         proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 1.0, 100.0), "weight": ("log", 0.1, 10.0)},
         notes="constants are those of the official code for CUB, the search ranges ours; the first samples "
-        "of each class in a batch are its anchors, so the value depends on the order within a class",
+        "of each class in a batch are its anchors, so the value depends on the order within a class; a "
+        "batch of anchors alone is an error, for the group would do nothing",
     )
 
     def __init__(
@@ -115,10 +118,11 @@ class GroupLoss(nn.Module):
         weight: float = 1.0,
     ) -> None:
         super().__init__()
-        if not (temperature > 0 and 0 <= iterations <= 50 and anchors >= 0 and weight >= 0):
+        check_whole(at_least=0, iterations=iterations, anchors=anchors)
+        if not (temperature > 0 and iterations <= 50 and weight >= 0):
             raise ValueError(
-                "temperature must be positive, iterations 0 to 50, anchors and weight at least 0, got "
-                f"{temperature=}, {iterations=}, {anchors=}, {weight=}"
+                "temperature must be positive, iterations 0 to 50 and weight at least 0, got "
+                f"{temperature=}, {iterations=}, {weight=}"
             )
         self.classifier = nn.Linear(embedding_size, num_classes)
         self.temperature, self.iterations = temperature, iterations
@@ -126,6 +130,11 @@ class GroupLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.classifier.weight, labels)
+        if bool(anchor_mask(labels, self.anchors).all()):
+            raise ValueError(
+                f"all samples are anchors: Group Loss needs more than {self.anchors} samples of a class in a "
+                "batch; raise batches.samples, or lower anchors or batches.accumulate"
+            )
         with torch.autocast(embeddings.device.type, enabled=False):
             wide, matrix, bias = full_precision(embeddings, self.classifier.weight, self.classifier.bias)
             loss = group_loss_per_sample(

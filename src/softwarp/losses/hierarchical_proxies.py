@@ -16,6 +16,8 @@ available to us; that q follows its p between refreshes, with gradient, is ours 
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -24,7 +26,8 @@ from torch.func import functional_call
 from torch.nn.functional import normalize
 
 from softwarp.losses.card import Card
-from softwarp.losses.distances import check_positive, full_precision
+from softwarp.losses.checks import check_positive
+from softwarp.losses.distances import full_precision
 
 
 def cluster_proxies(proxies: Tensor, clusters: int, *, seed: int = 0) -> Tensor:
@@ -123,7 +126,8 @@ class HierarchicalProxiesLoss(nn.Module):
             self.passes += 1
         coarse_proxies = {"proxies": cluster_means(self._points(), self.assignment)}
         coarse_labels = self.assignment[labels.long()]
-        coarse: Tensor = functional_call(self.fine, coarse_proxies, (embeddings, coarse_labels))
+        with _with_classes(self.fine, self.coarse_classes):
+            coarse: Tensor = functional_call(self.fine, coarse_proxies, (embeddings, coarse_labels))
         return fine + self.weight * coarse
 
     def _points(self) -> Tensor:
@@ -132,6 +136,23 @@ class HierarchicalProxiesLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return f"coarse_classes={self.coarse_classes}, weight={self.weight}, refresh={self.refresh}"
+
+
+@contextmanager
+def _with_classes(loss: nn.Module, classes: int) -> Iterator[None]:
+    """Let a loss work with another number of classes, and count no step of training, for a while."""
+    of_pml: Any = getattr(loss, "pml", None)
+    training = loss.training
+    before = getattr(of_pml, "num_classes", None)
+    loss.eval()
+    try:
+        if before is not None:
+            of_pml.num_classes = classes
+        yield
+    finally:
+        if before is not None:
+            of_pml.num_classes = before
+        loss.train(training)
 
 
 def check_wrapped(loss: nn.Module, name: str, num_classes: int) -> None:

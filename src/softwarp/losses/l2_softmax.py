@@ -19,13 +19,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.card import Card
-from softwarp.losses.distances import (
-    check_batch,
-    check_finite,
-    check_positive,
-    full_precision,
-    init_proxies,
-)
+from softwarp.losses.checks import check_positive
+from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
 
 
 def l2_softmax_loss(

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from softwarp.losses.card import Card
+from softwarp.losses.checks import check_positive
 from softwarp.losses.distances import (
     check_batch,
     check_finite,
-    check_positive,
     cosine_similarities,
     full_precision,
     init_proxies,

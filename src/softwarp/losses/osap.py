@@ -36,15 +36,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from softwarp.losses.card import Card
-from softwarp.losses.ranking import (
-    BLOCK_ELEMENTS,
-    Lists,
-    check_lists,
-    check_positive,
-    check_sizes,
-    over_queries,
-    unit_rows,
-)
+from softwarp.losses.checks import check_not_negative, check_positive
+from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 
 def osap_loss(
@@ -124,6 +117,7 @@ class OSAPLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(temperature=temperature, slope=slope, scale=scale)
+        check_not_negative(margin=margin, after_weight=after_weight)
         self.sizes = check_sizes(num_classes, embedding_size)
         self.settings: dict[str, Any] = {
             "temperature": temperature,

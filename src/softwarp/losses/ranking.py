@@ -159,10 +159,3 @@ def check_sizes(num_classes: int, embedding_size: int) -> tuple[int, int]:
             f"num_classes and embedding_size must be at least 1, got {num_classes} and {embedding_size}"
         )
     return num_classes, embedding_size
-
-
-def check_positive(**settings: float) -> None:
-    """Raise a ValueError that names the setting which is not positive, if any is not."""
-    for name, value in settings.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")

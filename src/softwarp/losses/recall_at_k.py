@@ -27,15 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.losses.card import Card
-from softwarp.losses.ranking import (
-    BLOCK_ELEMENTS,
-    Lists,
-    check_lists,
-    check_positive,
-    check_sizes,
-    over_queries,
-    unit_rows,
-)
+from softwarp.losses.checks import check_positive
+from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 CUTOFFS = (1, 2, 4, 8, 16)
 

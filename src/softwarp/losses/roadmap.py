@@ -21,8 +21,8 @@
 The query is in its own list and in P_q, as in the official code. Samples without another of their class
 are ranked, but are no queries.
 
-Differs from the official code: H is continuous at delta as in the paper, 1.493 there, where the official
-configuration writes an offset of 1.44; memory stays within a block of queries.
+Differs from the official code: H is continuous at delta, rho (x - delta) + 1.493 beyond it, where the
+official configuration has rho x + 1.44 and with it a step of about 5; memory stays within a block of queries.
 """
 
 import math
@@ -32,11 +32,11 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.losses.card import Card
+from softwarp.losses.checks import check_not_negative, check_positive
 from softwarp.losses.ranking import (
     BLOCK_ELEMENTS,
     Lists,
     check_lists,
-    check_positive,
     check_sizes,
     in_blocks,
     over_queries,
@@ -122,8 +122,7 @@ class RoadmapLoss(nn.Module):
         min_classes=2,
         min_samples=2,
         search_space={"temperature": ("log", 0.002, 0.1), "calibration_weight": ("log", 0.1, 10.0)},
-        notes="H is continuous at its knee, as in the paper; the official configuration has an offset of "
-        "1.44 there, not 1.493.",
+        notes="H is continuous at its knee; in the official configuration it has a step of about 5 there.",
     )
 
     def __init__(
@@ -140,6 +139,11 @@ class RoadmapLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(temperature=temperature, slope=slope, knee=knee)
+        check_not_negative(
+            positive_margin=positive_margin,
+            negative_margin=negative_margin,
+            calibration_weight=calibration_weight,
+        )
         self.sizes = check_sizes(num_classes, embedding_size)
         self.ranks: dict[str, Any] = {"temperature": temperature, "slope": slope, "knee": knee}
         self.margins: dict[str, Any] = {

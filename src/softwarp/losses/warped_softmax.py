@@ -274,6 +274,12 @@ class WarpedSoftmaxLoss(nn.Module):
             delta=self.delta,
         )
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in ("alpha", "k1", "k2"):  # as they were saved: one number, or one for each class
+            if (saved := state_dict.get(prefix + name)) is not None:
+                self.register_buffer(name, self.get_buffer(name).new_empty(saved.shape))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def get_extra_state(self) -> dict[str, float]:
         """Return what a checkpoint needs besides proxies, alpha, k1 and k2."""
         return {"scale": self.scale, "delta": self.delta}

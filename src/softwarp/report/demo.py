@@ -54,7 +54,7 @@ def radii(runs: dict[str, Run]) -> dict[str, list[float]]:
     found = {}
     for title, run in runs.items():
         recipe = run.recipe()
-        alpha = recipe.loss.settings.get("alpha")
+        alpha: Any = recipe.loss.settings.get("alpha")
         if alpha is not None:
             steps = []
             for phase in recipe.phases:

@@ -121,8 +121,8 @@ def _paragraph(name: str) -> str:
     parts += [card.notes] if card.notes else []
     parts += [f"It trains besides: {card.networks}."] if card.networks else []
     parts += [
-        f"By default: {card.classes} classes x {card.samples} samples in a batch, {card.optimizer}, "
-        f"rate ratio {card.proxy_rate_ratio:g}. Search space: {space}."
+        f"Published with {card.classes} classes x {card.samples} samples in a batch and {card.optimizer}. "
+        f"Rate of its parameters: {card.proxy_rate_ratio:g} times the head's. Search space: {space}."
     ]
     return f"\n## {name}\n\n" + "\n\n".join(parts) + "\n"
 

@@ -45,7 +45,7 @@ def study(name: str, folder: Path, trials: int, progress: Progress | None = None
     settings = best["settings"] if best["value"] > default["metrics"]["map@r"] else {}
     final = apply(recipe, settings)
     final = final.model_copy(update={"evaluation": final.evaluation.model_copy(update={"split": "test"})})
-    run = train(final, folder / "best" / name, resume=True, progress=progress)
+    run = train(final, folder / f"best_of_{trials}" / name, resume=True, progress=progress)
     return {
         **_metrics(run.result()["metrics"]),
         "settings": settings,
@@ -61,7 +61,7 @@ def _metrics(result: dict[str, float]) -> dict[str, float]:
     return {metric: result[metric] for metric in METRICS}
 
 
-def main(trials: int = 6, folder: Path = Path("runs/losses_on_glyphs")) -> None:
+def main(trials: int = 4, folder: Path = Path("runs/losses_on_glyphs")) -> None:
     """Study every loss and write results/losses_on_glyphs.json."""
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
         rows = {
