@@ -11,6 +11,7 @@ import torch
 
 from softwarp.losses import LOSSES, build_loss
 from softwarp.losses.from_pml import angles_of, lp_distance
+from softwarp.losses.from_pml_pairs import draw_triplets
 from softwarp.losses.from_pml_proxies import spread_of_centers
 from softwarp.losses.from_pml_tuples import pair_rounds
 
@@ -229,3 +230,38 @@ def test_one_row_that_is_not_a_number_is_named_also_by_a_miner():
     for name in ("triplet", "margin", "multi_similarity", "cosface"):
         with pytest.raises(ValueError, match=r"embeddings hold NaN or infinity in 1 of 32 rows \(3\)"):
             build_loss(name, 4, 6)(points, LABELS)
+
+
+def test_a_close_pair_of_classes_leaves_the_other_anchors_their_negatives():
+    """In 512 dimensions PML's miner takes one maximum over the batch, below which the others vanish."""
+    from pytorch_metric_learning.miners import DistanceWeightedMiner
+
+    torch.manual_seed(0)
+    points, labels = torch.randn(64, 512), torch.arange(16).repeat(4)
+    points[1] = points[0] + 0.1 * torch.randn(512)
+    anchors, positives, negatives = draw_triplets(points, labels)
+    assert anchors.bincount().tolist() == [3] * 64  # each with its three positives
+    assert torch.equal(labels[anchors], labels[positives])
+    assert (anchors != positives).all()
+    assert (labels[anchors] != labels[negatives]).all()
+    assert len(DistanceWeightedMiner()(points, labels)[0].unique()) < 16
+
+
+def test_negatives_are_drawn_evenly_over_distances():
+    """On a circle all distances d < 1.4 have the density 1 / sqrt(1 - d^2 / 4)."""
+    angles = torch.tensor([0.0, 0.001, 0.6, 0.9, 1.3, 3.0])
+    points = torch.stack([angles.cos(), angles.sin()], dim=1)
+    labels = torch.tensor([0, 0, 1, 2, 3, 4])
+    torch.manual_seed(0)
+    drawn = torch.cat([draw_triplets(points, labels)[2] for _ in range(2000)])
+    distances = (2 * (angles / 2).sin()).clamp_min(0.5)
+    chances = (1 - distances**2 / 4).sqrt() * torch.tensor([0, 0, 1, 1, 1, 0])  # the last is too far
+    shares = drawn.bincount(minlength=6) / len(drawn)
+    torch.testing.assert_close(shares, chances / chances.sum(), atol=0.03, rtol=0)
+
+
+def test_an_anchor_whose_negatives_are_all_far_draws_from_all_of_them():
+    points, labels = torch.eye(4)[[0, 0, 1, 2]], torch.tensor([0, 0, 1, 2])
+    torch.manual_seed(0)
+    drawn = torch.cat([draw_triplets(points, labels)[2] for _ in range(50)])
+    assert set(drawn.tolist()) == {2, 3}

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import inspect
 import math
+import pickle
 import sys
 from contextlib import suppress
 from functools import cache
@@ -328,3 +329,41 @@ def test_every_loss_says_what_it_is(name):
 def test_the_default_batch_serves_the_loss(name):
     card = card_of(name)
     card.check_batch(torch.arange(card.classes).repeat(card.samples))
+
+
+@names
+def test_a_scaled_loss_has_its_gradient_scaled(name):
+    """As half precision and accumulated batches need it."""
+    loss, (embeddings, labels) = make(name), trial(name)
+    gradients = []
+    for scale in (1.0, 1024.0):
+        points = embeddings.clone().requires_grad_()
+        (scale * forward(loss, points, labels)).backward()
+        gradients.append(points.grad / scale)
+    assert gradients[0].abs().max() > 0
+    torch.testing.assert_close(*gradients)
+
+
+@names
+def test_a_sample_that_is_not_a_number_is_refused_and_leaves_no_trace(name):
+    loss, (embeddings, labels) = make(name).train(), trial(name)
+    before = copy.deepcopy(loss.state_dict())
+    for bad in (math.nan, math.inf):
+        spoilt = embeddings.clone()
+        spoilt[1, 0] = bad
+        with pytest.raises(ValueError, match=r"embeddings hold NaN or infinity in 1 of \d+ rows \(1\)"):
+            loss(spoilt, labels)
+    after = loss.state_dict()
+    assert {key for key, value in before.items() if not same(value, after[key])} == set()
+
+
+def same(first, second):
+    return torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second
+
+
+@names
+def test_it_can_be_pickled(name):
+    loss = make(name)
+    forward(loss, *trial(name))
+    again = pickle.loads(pickle.dumps(loss))
+    assert torch.equal(forward(again, *trial(name)), forward(loss, *trial(name)))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from cases_graph import CASES
 
-from softwarp.losses import LOSSES, build_loss, proxy_gml_loss, sgsl_loss
+from softwarp.losses import LOSSES, build_loss, card_of, proxy_gml_loss, sgsl_loss
 from softwarp.losses.group_loss import anchor_mask, group_loss_per_sample
 from softwarp.losses.proxy_gml import nearest_proxies
 
@@ -242,3 +242,11 @@ def test_wrong_input_is_refused(name):
         loss(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
     with pytest.raises(ValueError, match="embeddings hold NaN or infinity in 1 of 4 rows"):
         loss(torch.tensor([[torch.nan] * 4] + [[1.0, 2, 3, 4]] * 3), torch.tensor([0, 0, 1, 1]))
+
+
+def test_group_loss_refuses_a_batch_of_anchors_alone():
+    loss, embeddings = build_loss("group_loss", 4, 6), torch.randn(8, 6)
+    with pytest.raises(ValueError, match=r"all samples are anchors: .* more than 2 samples"):
+        loss(embeddings, torch.arange(4).repeat(2))
+    assert loss(embeddings, torch.arange(2).repeat(4)) > 0
+    assert card_of("group_loss").min_samples == 3

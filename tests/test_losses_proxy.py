@@ -318,3 +318,20 @@ def test_coarse_gradient_reaches_every_proxy_of_a_cluster():
     share = gradients[1] - gradients[0]
     torch.testing.assert_close(share[:6], share[:1].expand(6, 2))
     assert share[0].abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["proxy_anchor", "arcface", "sphereface", "normalized_softmax"])
+def test_wrapper_around_losses_that_know_their_number_of_classes(name):
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(8, 4), torch.arange(8) % 5
+    loss = build_loss("hierarchical_proxies", 5, 4, loss=name, coarse_classes=2, weight=0.5)
+    value = loss(embeddings, labels)
+    fine, coarse = build_loss(name, 5, 4), build_loss(name, 2, 4)
+    fine.proxies.data = loss.proxies.data
+    coarse.proxies.data = cluster_means(loss._points(), loss.assignment).detach()
+    if name == "sphereface":
+        assert loss.fine.steps == 1  # a pass is one step, counted before the coarse value is made
+        coarse.steps += 1
+    expected = fine(embeddings, labels) + 0.5 * coarse(embeddings, loss.assignment[labels])
+    torch.testing.assert_close(value, expected)
+    assert loss.fine.training

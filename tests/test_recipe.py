@@ -1,6 +1,7 @@
 import pytest
+import yaml
 
-from softwarp.recipe import dump_recipe, parse_recipe, read_recipe
+from softwarp.recipe import dump_recipe, parse_recipe, read_recipe, write_out
 
 SMALL = {
     "loss": {"name": "euclidean_softmax"},
@@ -11,7 +12,7 @@ SMALL = {
 def test_round_trip_through_yaml(tmp_path):
     recipe = parse_recipe(SMALL)
     (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe))
-    assert read_recipe(tmp_path / "recipe.yaml") == recipe
+    assert write_out(read_recipe(tmp_path / "recipe.yaml")) == write_out(recipe)
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,17 @@ def test_broken_yaml_names_the_file(tmp_path):
     (tmp_path / "empty.yaml").write_text("")
     with pytest.raises(ValueError, match=r"empty\.yaml"):
         read_recipe(tmp_path / "empty.yaml")
+
+
+def test_the_settings_of_the_loss_are_written_out():
+    recipe = parse_recipe(
+        {
+            "loss": {"name": "recall_at_k", "settings": {"cutoffs": [1, 2.5]}},
+            "phases": [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}],
+        }
+    )
+    written = yaml.safe_load(dump_recipe(recipe))["loss"]["settings"]
+    assert written["cutoffs"] == [1, 2.5]
+    assert written["rank_temperature"] == 0.01
+    assert written["mix"] is False
+    assert parse_recipe(write_out(recipe)).loss.settings == written

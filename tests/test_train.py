@@ -126,11 +126,19 @@ def test_gradients_are_clipped_by_value_on_the_model_only(tmp_path, monkeypatch)
     assert largest["proxies"] > 1e-5
 
 
-def test_a_search_goes_on_where_it_stopped_and_never_sees_test_classes(tmp_path):
+def test_a_search_goes_on_where_it_stopped_and_never_sees_test_classes(tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
     recipe = tiny(phases=[PHASE])
     first = tune.search(recipe, tmp_path, trials=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(tune, "train", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tune.search(recipe, tmp_path, trials=2)
     both = tune.search(recipe, tmp_path, trials=2)
-    assert len(both) == 2
+    assert len(both) == 2  # the interrupted one does not count
+    assert len({row["settings"]["learning_rate"] for row in both}) == 2
     assert first[0] in both
     assert both[0]["value"] >= both[1]["value"]
     assert set(both[0]["settings"]) == {"learning_rate", "proxy_learning_rate", "alpha", "k1", "k2", "scale"}

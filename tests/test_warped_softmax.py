@@ -379,3 +379,13 @@ def test_functions_take_slopes_that_modules_refuse():
         power(0.0)
     with pytest.raises(ValueError, match="factor"):
         scaled(-1.0)
+
+
+def test_a_warp_for_each_class_is_loaded_by_a_module_made_with_numbers():
+    first, second = (WarpedSoftmaxLoss(3, 2, alpha=1.0, k1=0.5, k2=1.5) for _ in range(2))
+    first.set_warp(alpha=torch.tensor([1.0, 2.0, 3.0]), scale=2.0)
+    second.load_state_dict(first.state_dict())
+    assert second.alpha.tolist() == [1.0, 2.0, 3.0]
+    assert (second.k1.item(), second.scale) == (0.5, 2.0)
+    first.load_state_dict(WarpedSoftmaxLoss(3, 2, alpha=4.0).state_dict())
+    assert first.alpha.item() == 4.0

@@ -251,9 +251,19 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     return new
 
 
+def write_out(recipe: Recipe) -> dict[str, Any]:
+    """Return all settings of the recipe, with every default, those of the loss among them."""
+    from softwarp.losses import find_loss
+    from softwarp.losses.card import defaults_of
+
+    settings = recipe.model_dump(mode="json")
+    settings["loss"]["settings"] = defaults_of(find_loss(recipe.loss.name)) | settings["loss"]["settings"]
+    return settings
+
+
 def dump_recipe(recipe: Recipe) -> str:
     """Return the recipe as YAML, every default written out."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(write_out(recipe), sort_keys=False, allow_unicode=True)
 
 
 def _folder() -> Path:

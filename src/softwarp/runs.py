@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from softwarp.files import atomic_write, write_text
-from softwarp.recipe import Recipe, dump_recipe, read_recipe
+from softwarp.recipe import Recipe, dump_recipe, read_recipe, write_out
 
 FILES = (
     "recipe.yaml",
@@ -67,7 +67,7 @@ class Run:
 
     def check_recipe(self, recipe: Recipe) -> None:
         """Raise a ValueError unless the run in this folder is one of this recipe."""
-        there, asked = _flat(self.recipe().model_dump(mode="json")), _flat(recipe.model_dump(mode="json"))
+        there, asked = _flat(write_out(self.recipe())), _flat(write_out(recipe))
         changed = [key for key in there | asked if there.get(key) != asked.get(key) and not _is_free(key)]
         if changed:
             key = changed[0]

@@ -52,8 +52,9 @@ def _explanation(name: str) -> "Table":
         "settings": "\n".join(f"{key} = {value}" for key, value in settings_of(loss).items()),
         "a batch needs": card.needs(),
         "published with": f"{card.classes} classes x {card.samples} samples in a batch, {card.optimizer}",
-        "in training": "a recipe's batches and optimizer stay as they are; parameters of the loss learn "
-        f"{card.proxy_rate_ratio:g} times as fast as the model's head",
+        "in training": "a recipe's batches and optimizer stay as they are"
+        + f"; what the loss learns itself has {card.proxy_rate_ratio:g} times the rate of the model's head"
+        * (card.kind in ("proxies", "classifier") or bool(card.networks)),
         "search space": "\n".join(space),
         "notes": card.notes,
     }

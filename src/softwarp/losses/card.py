@@ -47,6 +47,18 @@ class Card:
         return f"{self.min_classes} classes x {self.min_samples} samples"
 
 
+def defaults_of(loss_class: type) -> dict[str, Any]:
+    """Return the settings of a loss that have a default, as a recipe writes them.
+
+    >>> from softwarp.losses import RecallAtKLoss
+    >>> defaults_of(RecallAtKLoss)["cutoffs"]
+    [1, 2, 4, 8, 16]
+    """
+    parameters = list(inspect.signature(loss_class).parameters.values())[2:]
+    found = {each.name: each.default for each in parameters if each.default not in (each.empty, None)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
 def settings_of(loss_class: type) -> dict[str, str]:
     """Return the default of each setting of a loss as text, "required" where there is none.
 

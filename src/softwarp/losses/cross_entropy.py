@@ -97,6 +97,7 @@ class CrossEntropyLoss(nn.Module):
                     "feature_norm needs two samples in a batch: raise batches.samples, or lower "
                     "batches.accumulate"
                 )
+            check_finite(features.detach().sum(), embeddings)  # before the batch norm remembers it
             features = self.norm(features)
         features = self.dropout(features)
         smoothing = self.label_smoothing

@@ -120,6 +120,7 @@ class HISTLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.means, labels)
+        check_finite(embeddings.detach().sum(), embeddings)  # before the batch norm remembers it
         if self.training and len(labels) < 2:
             raise ValueError(
                 "HIST needs at least 2 embeddings in a batch while it trains, got 1: its network has a "

@@ -98,6 +98,7 @@ class IntraBatchLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.classifier.weight, labels)
+        check_finite(embeddings.detach().sum(), embeddings)  # before the batch norm remembers it
         if self.training and len(labels) < 2:
             raise ValueError(
                 "Intra-batch connections need at least 2 embeddings in a batch while they train, got 1; "
