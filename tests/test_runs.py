@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from softwarp.recipe import parse_recipe
+from softwarp.recipe import parse_recipe, write_out
 from softwarp.runs import Run, environment, random_state, set_random_state
 
 RECIPE = parse_recipe(
@@ -28,7 +28,7 @@ def test_a_run_gives_back_what_it_was_given(tmp_path):
     run.write_result({"map@r": 0.5})
     again = Run(tmp_path / "run")
     assert again.finished()
-    assert again.recipe() == RECIPE
+    assert write_out(again.recipe()) == write_out(RECIPE)
     assert [row["loss"] for row in again.history()] == [2.5, 1.5]
     assert torch.equal(again.load_checkpoint()["model"]["weight"], torch.ones(2))
     assert torch.equal(again.load_model()["weight"], torch.arange(6.0).view(2, 3).T)
