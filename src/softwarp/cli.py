@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softwarp.commands import data, training
+from softwarp.commands.compare import compare
 from softwarp.commands.losses import losses
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def options(
 app.command()(training.train)
 app.command()(training.recipes)
 app.command()(training.show)
+app.command()(compare)
 app.add_typer(data.app, name="data")
 app.command()(losses)
 
