@@ -2,10 +2,8 @@ import pytest
 
 from softwarp.recipe import dump_recipe, parse_recipe, read_recipe
 
-SMALL = {
-    "loss": {"name": "euclidean_softmax"},
-    "phases": [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}],
-}
+PHASE = {"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}
+SMALL = {"loss": {"name": "euclidean_softmax"}, "phases": [PHASE]}
 
 
 def test_round_trip_through_yaml(tmp_path):
@@ -18,11 +16,27 @@ def test_round_trip_through_yaml(tmp_path):
     ("change", "message"),
     [
         ({"lose": {}}, "lose: no such key; did you mean loss?"),
-        ({"optimizer": {"clip_valeu": 1.0}}, "optimizer.clip_valeu: no such key; did you mean clip_value?"),
+        (
+            {"optimizer": {"clip_valeu": 1.0}},
+            "optimizer.clip_valeu: no such key; did you mean optimizer.clip_value?",
+        ),
         ({"phases": [{"epochs": 0, "learning_rate": 1, "proxy_learning_rate": 1}]}, "phases.0.epochs"),
         ({"phases": [{"epochs": 1, "proxy_learning_rate": 1}]}, "phases.0.learning_rate: Field required"),
         ({"data": {"name": "glyhps"}}, "data.name: Input should be 'glyphs'"),
         ({"xyzzy": 1}, "xyzzy: no such key"),
+        ({"epochs": 3}, "epochs: no such key; did you mean phases.0.epochs?"),
+        ({"cache": True}, "cache: no such key; did you mean data.cache?"),
+        ({"name": "hist"}, "did you mean data.name or loss.name or optimizer.name?"),
+        (
+            {"phases": [PHASE, {**PHASE, "epoch": 1}]},
+            "phases.1.epoch: no such key; did you mean phases.1.epochs",
+        ),
+        (
+            {"loss": {"name": "hist", "scale": 2}},
+            "loss.scale: no such key; did you mean loss.settings.scale?",
+        ),
+        ({"loss": "hist"}, "did you mean loss.name=hist?"),
+        ({"data": "cub"}, "did you mean data.KEY=cub?"),
     ],
 )
 def test_what_is_wrong_is_named(change, message):

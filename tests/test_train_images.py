@@ -240,11 +240,12 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["hist"], "hist is a loss: softwarp train loss.name=hist"),
         (["cub_lit"], "did you mean cub_lite"),
         (["cub_lite"], "add data.root=FOLDER"),
         (["cub_lite", "data.root=/nowhere"], "/nowhere does not exist; give the place"),
         (["cub_lite", "phases.7.epochs=3"], "phases has 2 entries, no '7'"),
-        (["cub_lite", "phases.0.epoch=3"], "did you mean epochs"),
+        (["cub_lite", "phases.0.epoch=3"], "did you mean phases.0.epochs"),
         (["cub_lite", "--protocol", "tset"], "--protocol is validation or test"),
         (["cub_lite", "sop"], "one recipe or --data"),
         (["loss.name=proxy_nca_p"], "did you mean proxy_nca"),
