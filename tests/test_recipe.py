@@ -1,6 +1,6 @@
 import pytest
 
-from softwarp.recipe import dump_recipe, parse_recipe, read_recipe
+from softwarp.recipe import check_batches, dump_recipe, parse_recipe, read_recipe
 
 PHASE = {"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}
 SMALL = {"loss": {"name": "euclidean_softmax"}, "phases": [PHASE]}
@@ -43,6 +43,25 @@ def test_what_is_wrong_is_named(change, message):
     with pytest.raises(ValueError) as error:
         parse_recipe({**SMALL, **change})
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ({"samples": 1}, "triplet needs 2 classes x 2 samples in a batch, but batches.samples is 1"),
+        ({"classes": 1}, "batches.classes is 1; raise it"),
+        ({"classes": 4, "accumulate": 4}, "batches.classes is 4, worked through in 4 pieces"),
+    ],
+)
+def test_batches_that_cannot_serve_the_loss_are_refused(batches, message):
+    with pytest.raises(ValueError, match=message):
+        check_batches(parse_recipe({**SMALL, "loss": {"name": "triplet"}, "batches": batches}))
+    check_batches(parse_recipe({**SMALL, "batches": batches}))  # a loss with proxies takes any
+
+
+def test_batches_that_just_serve_the_loss_are_taken():
+    batches = {"classes": 4, "samples": 2, "accumulate": 2}
+    check_batches(parse_recipe({**SMALL, "loss": {"name": "triplet"}, "batches": batches}))
 
 
 def test_broken_yaml_names_the_file(tmp_path):

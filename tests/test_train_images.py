@@ -257,6 +257,8 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["phases.1.warp.k1=2"], "0 < k1 <= 1 <= k2"),
         (["loss.settings.alpha=abc"], "warped_softmax cannot be made"),
         (["trackers=[tensorboard"], "is not a value"),
+        (["loss.name=triplet", "batches.samples=1"], "2 samples in a batch, but batches.samples is 1"),
+        (["data.max_classes=3"], "only 3 classes; lower batches.classes"),
     ],
 )
 def test_mistakes_are_named_with_their_cure(words, message, tmp_path, monkeypatch):

@@ -190,6 +190,21 @@ def check_root(recipe: Recipe) -> None:
         )
 
 
+def check_batches(recipe: Recipe) -> None:
+    """Raise a ValueError unless the recipe's batches, or the pieces of them, hold what its loss needs."""
+    from softwarp.losses import card_of
+
+    card, batches = card_of(recipe.loss.name), recipe.batches
+    needs = f"{recipe.loss.name} needs {card.needs()} in a batch"
+    if batches.samples < card.min_samples:
+        raise ValueError(f"{needs}, but batches.samples is {batches.samples}; raise it")
+    if batches.classes // batches.accumulate < card.min_classes:
+        pieces = f", worked through in {batches.accumulate} pieces (batches.accumulate)"
+        raise ValueError(
+            f"{needs}, but batches.classes is {batches.classes}{pieces * (batches.accumulate > 1)}; raise it"
+        )
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """Return what a YAML file says, not yet validated."""
     try:
