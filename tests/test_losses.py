@@ -11,6 +11,8 @@ from softwarp.losses import LOSSES, ProxyNCAppLoss, build_loss, proxy_nca_pp_los
 def test_a_name_that_is_not_there_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match="no loss is called 'warped_sotfmax'; did you mean warped_softmax"):
         build_loss("warped_sotfmax", 3, 2)
+    with pytest.raises(ValueError, match="no loss is called 'HIST'; did you mean hist"):
+        build_loss("HIST", 3, 2)
 
 
 def test_a_setting_that_is_not_there_is_answered_with_the_nearest():
@@ -18,6 +20,12 @@ def test_a_setting_that_is_not_there_is_answered_with_the_nearest():
         build_loss("warped_softmax", 3, 2, aplha=2.0)
     with pytest.raises(ValueError, match="proxy_nca_pp has no setting 'aplha'"):
         build_loss("hierarchical_proxies", 6, 2, aplha=2.0)
+
+
+def test_a_setting_of_the_wrong_type_is_named_with_its_default():
+    message = r"recall_at_k cannot be made with cutoffs=4 \(default \(1, 2, 4, 8, 16\)\): "
+    with pytest.raises(ValueError, match=message):
+        build_loss("recall_at_k", 10, 16, cutoffs=4)
 
 
 @pytest.mark.parametrize("name", LOSSES)
