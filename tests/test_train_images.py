@@ -216,6 +216,10 @@ def test_one_command_from_a_folder_to_a_model(tmp_path):
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 0
     assert "recall@1" in again.output
+    assert ["already finished; --fresh trains anew" in each.stderr for each in (answer, again)] == [
+        False,
+        True,
+    ]
 
 
 def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
@@ -237,6 +241,8 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
     assert summary["mean"]["recall@1"] == pytest.approx(sum(values) / 2)
     assert summary["deviation"]["recall@1"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     assert "±" in answer.output
+    assert "seed 0, 1 of 2\n" in answer.stderr
+    assert "seed 1, 2 of 2\n" in answer.stderr
 
 
 @pytest.mark.parametrize(
@@ -251,7 +257,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["cub_lite", "--protocol", "tset"], "--protocol is validation or test"),
         (["cub_lite", "sop"], "one recipe or --data"),
         (["loss.name=proxy_nca_p"], "did you mean proxy_nca"),
-        (["--resume", "--output", "nothing_here"], "no run to go on with"),
+        (["--resume", "--output", "nothing_here"], "nothing_here holds no run to go on with"),
         (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
         (["evaluation.patience=3", "evaluation.every=99", "--protocol", "validation"], "between 1 and 12"),
         (["evaluation.metric=recal@1"], "choose from recall@1"),
