@@ -49,6 +49,7 @@ def test_help_and_version():
     assert "demo" in result.output
     for option in ("--output", "--seed", "--quick"):
         assert option in runner.invoke(app, ["demo", "--help"]).output
+    assert "loss.settings.NAME=VALUE" in runner.invoke(app, ["train", "--help"]).output
     assert re.search(r"softwarp \d+\.\d+", runner.invoke(app, ["--version"]).output)
 
 
@@ -87,9 +88,17 @@ def test_demo_prints_the_table(monkeypatch, demo, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "kept"), [(StoppedError, "nothing is lost"), (KeyboardInterrupt, "the last checkpoint is kept")]
+    ("error", "files", "kept"),
+    [
+        (StoppedError, ["recipe.yaml", "checkpoint.pt"], "nothing is lost"),
+        (KeyboardInterrupt, ["recipe.yaml", "checkpoint.pt"], "the last checkpoint is kept"),
+        (KeyboardInterrupt, ["recipe.yaml"], "there is no checkpoint yet"),
+    ],
 )
-def test_a_stopped_demo_says_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path, error, kept):
+def test_a_stopped_demo_says_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path, error, files, kept):
+    for name in files:
+        (tmp_path / name).touch()
+
     def stop(*_, **__):
         raise error
 
@@ -100,6 +109,17 @@ def test_a_stopped_demo_says_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path
     assert result.exit_code == 130
     lines = [line for line in result.stderr.splitlines() if line]
     assert lines == [f"stopped; {kept}. To go on: softwarp demo --quick --output {tmp_path}"]
+
+
+@pytest.mark.parametrize("early", ["softwarp.recipe.find_recipe", "softwarp.train.train"])
+def test_a_run_stopped_before_it_began_says_so(monkeypatch, tmp_path, early):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(early, stop)
+    result = runner.invoke(app, ["train", "--output", str(tmp_path)])
+    assert result.exit_code == 130
+    assert [line for line in result.stderr.splitlines() if line] == ["stopped before training began"]
 
 
 def test_demo_writes_results_that_fit_together(demo):

@@ -127,7 +127,7 @@ def test_a_run_with_a_gallery_searches_it_and_an_unfinished_one_is_named(table):
     done = Run.create(folder / "run", parse_recipe({"loss": {"name": "proxy_nca"}, "phases": phases}))
     points, labels = torch.from_numpy(array), torch.from_numpy(numbers)
     done.save_embeddings(points[::2], labels[::2], points[1::2], labels[1::2])
-    with pytest.raises(ValueError, match="not a finished run"):
+    with pytest.raises(ValueError, match="not a finished run: give its `softwarp train` again"):
         load_tables(folder / "run", None, None, None, None, None)
     done.write_result({"distance": "cosine"})
     expected = retrieval_metrics(

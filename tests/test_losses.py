@@ -5,12 +5,14 @@ import pytest
 import references
 import torch
 
-from softwarp.losses import LOSSES, ProxyNCAppLoss, build_loss, proxy_nca_pp_loss
+from softwarp.losses import LOSSES, ProxyNCAppLoss, build_loss, card_of, proxy_nca_pp_loss
 
 
 def test_a_name_that_is_not_there_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match="no loss is called 'warped_sotfmax'; did you mean warped_softmax"):
         build_loss("warped_sotfmax", 3, 2)
+    with pytest.raises(ValueError, match="no loss is called 'HIST'; did you mean hist"):
+        build_loss("HIST", 3, 2)
 
 
 def test_a_setting_that_is_not_there_is_answered_with_the_nearest():
@@ -18,6 +20,12 @@ def test_a_setting_that_is_not_there_is_answered_with_the_nearest():
         build_loss("warped_softmax", 3, 2, aplha=2.0)
     with pytest.raises(ValueError, match="proxy_nca_pp has no setting 'aplha'"):
         build_loss("hierarchical_proxies", 6, 2, aplha=2.0)
+
+
+def test_a_setting_of_the_wrong_type_is_named_with_its_default():
+    message = r"recall_at_k cannot be made with cutoffs=4 \(default \(1, 2, 4, 8, 16\)\): "
+    with pytest.raises(ValueError, match=message):
+        build_loss("recall_at_k", 10, 16, cutoffs=4)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -79,3 +87,9 @@ def test_proxy_nca_pp_refuses_a_scale_that_is_not_positive():
         ProxyNCAppLoss(6, 4, scale=0.0)
     with pytest.raises(ValueError, match="scale must be positive"):
         proxy_nca_pp_loss(torch.ones(1, 2), torch.ones(2, 2), torch.tensor([0]), scale=-1.0)
+
+
+def test_a_loss_without_a_card_is_told_so(monkeypatch):
+    monkeypatch.setitem(LOSSES, "bare", torch.nn.Identity)
+    with pytest.raises(ValueError, match="the loss bare has no card"):
+        card_of("bare")

@@ -1,12 +1,10 @@
 import pytest
 import yaml
 
-from softwarp.recipe import dump_recipe, parse_recipe, read_recipe, write_out
+from softwarp.recipe import check_batches, dump_recipe, parse_recipe, read_recipe, write_out
 
-SMALL = {
-    "loss": {"name": "euclidean_softmax"},
-    "phases": [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}],
-}
+PHASE = {"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}
+SMALL = {"loss": {"name": "euclidean_softmax"}, "phases": [PHASE]}
 
 
 def test_round_trip_through_yaml(tmp_path):
@@ -19,17 +17,52 @@ def test_round_trip_through_yaml(tmp_path):
     ("change", "message"),
     [
         ({"lose": {}}, "lose: no such key; did you mean loss?"),
-        ({"optimizer": {"clip_valeu": 1.0}}, "optimizer.clip_valeu: no such key; did you mean clip_value?"),
+        (
+            {"optimizer": {"clip_valeu": 1.0}},
+            "optimizer.clip_valeu: no such key; did you mean optimizer.clip_value?",
+        ),
         ({"phases": [{"epochs": 0, "learning_rate": 1, "proxy_learning_rate": 1}]}, "phases.0.epochs"),
         ({"phases": [{"epochs": 1, "proxy_learning_rate": 1}]}, "phases.0.learning_rate: Field required"),
         ({"data": {"name": "glyhps"}}, "data.name: Input should be 'glyphs'"),
         ({"xyzzy": 1}, "xyzzy: no such key"),
+        ({"epochs": 3}, "epochs: no such key; did you mean phases.0.epochs?"),
+        ({"cache": True}, "cache: no such key; did you mean data.cache?"),
+        ({"name": "hist"}, "did you mean data.name or loss.name or optimizer.name?"),
+        (
+            {"phases": [PHASE, {**PHASE, "epoch": 1}]},
+            "phases.1.epoch: no such key; did you mean phases.1.epochs",
+        ),
+        (
+            {"loss": {"name": "hist", "scale": 2}},
+            "loss.scale: no such key; did you mean loss.settings.scale?",
+        ),
+        ({"loss": "hist"}, "did you mean loss.name=hist?"),
+        ({"data": "cub"}, "did you mean data.KEY=cub?"),
     ],
 )
 def test_what_is_wrong_is_named(change, message):
     with pytest.raises(ValueError) as error:
         parse_recipe({**SMALL, **change})
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ({"samples": 1}, "triplet needs 2 classes x 2 samples in a batch, but batches.samples is 1"),
+        ({"classes": 1}, "batches.classes is 1; raise it"),
+        ({"classes": 4, "accumulate": 4}, "batches.classes is 4, worked through in 4 pieces"),
+    ],
+)
+def test_batches_that_cannot_serve_the_loss_are_refused(batches, message):
+    with pytest.raises(ValueError, match=message):
+        check_batches(parse_recipe({**SMALL, "loss": {"name": "triplet"}, "batches": batches}))
+    check_batches(parse_recipe({**SMALL, "batches": batches}))  # a loss with proxies takes any
+
+
+def test_batches_that_just_serve_the_loss_are_taken():
+    batches = {"classes": 4, "samples": 2, "accumulate": 2}
+    check_batches(parse_recipe({**SMALL, "loss": {"name": "triplet"}, "batches": batches}))
 
 
 def test_broken_yaml_names_the_file(tmp_path):

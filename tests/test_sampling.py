@@ -54,7 +54,9 @@ def test_order_depends_on_seed_and_epoch_alone():
 
 
 def test_too_few_classes_are_named():
-    with pytest.raises(ValueError, match="classes_per_batch is 3 but there are only 2 classes"):
+    with pytest.raises(
+        ValueError, match=r"takes 3 classes but there are only 2 classes; lower batches\.classes"
+    ):
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=3, samples_per_class=1, seed=0)
     with pytest.raises(ValueError, match="at least 1"):
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=1, samples_per_class=0, seed=0)

@@ -64,7 +64,9 @@ def test_a_folder_is_trained_and_evaluated_on_other_classes(tmp_path):
     assert result["broken_images"] == []
     assert run.load_embeddings()[0].shape == (10, 8)
     files = sorted((tmp_path / "images").glob("class 0/*"))
-    assert embed_files(run.folder, files).shape == (5, 8)
+    embedded = embed_files(run.folder, files)
+    assert embedded.shape == (5, 8)
+    torch.testing.assert_close(embed_files(run.folder, str(files[0])), embedded[:1])
     with pytest.raises(FileNotFoundError, match="nothing"):
         embed_files(str(run.folder), ["nothing.jpg"])
     assert load_model(str(run.folder))(torch.zeros(1, 3, 16, 16)).shape == (1, 8)
@@ -214,6 +216,10 @@ def test_one_command_from_a_folder_to_a_model(tmp_path):
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 0
     assert "recall@1" in again.output
+    assert ["already finished; --fresh trains anew" in each.stderr for each in (answer, again)] == [
+        False,
+        True,
+    ]
 
 
 def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
@@ -235,20 +241,23 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
     assert summary["mean"]["recall@1"] == pytest.approx(sum(values) / 2)
     assert summary["deviation"]["recall@1"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     assert "±" in answer.output
+    assert "seed 0, 1 of 2\n" in answer.stderr
+    assert "seed 1, 2 of 2\n" in answer.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["hist"], "hist is a loss: softwarp train loss.name=hist"),
         (["cub_lit"], "did you mean cub_lite"),
         (["cub_lite"], "add data.root=FOLDER"),
         (["cub_lite", "data.root=/nowhere"], "/nowhere does not exist; give the place"),
         (["cub_lite", "phases.7.epochs=3"], "phases has 2 entries, no '7'"),
-        (["cub_lite", "phases.0.epoch=3"], "did you mean epochs"),
+        (["cub_lite", "phases.0.epoch=3"], "did you mean phases.0.epochs"),
         (["cub_lite", "--protocol", "tset"], "--protocol is validation or test"),
         (["cub_lite", "sop"], "one recipe or --data"),
         (["loss.name=proxy_nca_p"], "did you mean proxy_nca"),
-        (["--resume", "--output", "nothing_here"], "no run to go on with"),
+        (["--resume", "--output", "nothing_here"], "nothing_here holds no run to go on with"),
         (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
         (["evaluation.patience=3", "evaluation.every=99", "--protocol", "validation"], "between 1 and 12"),
         (["evaluation.metric=recal@1"], "choose from recall@1"),
@@ -256,6 +265,8 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["phases.1.warp.k1=2"], "0 < k1 <= 1 <= k2"),
         (["loss.settings.alpha=abc"], "warped_softmax cannot be made"),
         (["trackers=[tensorboard"], "is not a value"),
+        (["loss.name=triplet", "batches.samples=1"], "2 samples in a batch, but batches.samples is 1"),
+        (["data.max_classes=3"], "only 3 classes; lower batches.classes"),
     ],
 )
 def test_mistakes_are_named_with_their_cure(words, message, tmp_path, monkeypatch):

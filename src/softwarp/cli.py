@@ -74,7 +74,7 @@ def demo(
 
     from softwarp.studies.demo import run_demo
 
-    with training.bars_until_stopped() as progress:
+    with training.bars_until_stopped(output) as progress:
         result = run_demo(output, seed=seed, quick=quick, progress=progress)
     Console().print(_table(result))
     typer.echo(f"report: {output / 'report.html'}")

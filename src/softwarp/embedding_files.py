@@ -79,7 +79,7 @@ def _run_files(folder: Path) -> tuple[Path, str]:
 
     path = folder / "embeddings.safetensors"
     if not path.is_file() or not Run(folder).finished():
-        raise ValueError(f"{folder} is not a finished run: it has no {path.name} or no result.json")
+        raise ValueError(Run(folder).what_it_is())
     return path, str(Run(folder).result()["distance"])
 
 

@@ -51,8 +51,9 @@ def load_model(folder: Path | str) -> Embedder:
     return model.eval()
 
 
-def embed_files(folder: Path | str, paths: Sequence[Path | str], *, workers: int = 0) -> Tensor:
-    """Return the embeddings [N, D] of image files by a run's model, resized as in its evaluation."""
+def embed_files(folder: Path | str, paths: Sequence[Path | str] | Path | str, *, workers: int = 0) -> Tensor:
+    """Return the embeddings [N, D] of image files, or of one, by a run's model, resized as it evaluates."""
+    paths = [paths] if isinstance(paths, str | Path) else paths
     data = Run(Path(folder)).recipe().data
     images = ImageDataset(
         Path(),

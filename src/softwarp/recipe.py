@@ -150,6 +150,18 @@ class Recipe(Part):
         return self
 
 
+PARTS: dict[str, type[Part]] = {
+    "": Recipe,
+    "data": DataPart,
+    "model": ModelPart,
+    "loss": LossPart,
+    "batches": BatchPart,
+    "optimizer": OptimizerPart,
+    "phases.0": Phase,
+    "evaluation": EvaluationPart,
+}
+
+
 def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
     """Return the validated recipe; a ValueError lists all that is wrong, with the nearest known keys.
 
@@ -157,7 +169,7 @@ def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
     Traceback (most recent call last):
     ...
     ValueError: recipe: loss.name: Field required
-    recipe: loss.nane: no such key; did you mean name?
+    recipe: loss.nane: no such key; did you mean loss.name?
     recipe: phases: Tuple should have at least 1 item after validation, not 0
     """
     try:
@@ -175,6 +187,21 @@ def check_root(recipe: Recipe) -> None:
     if name != "glyphs" and root is not None and not Path(root).expanduser().exists():
         raise FileNotFoundError(
             f"{root} does not exist; give the place of the images, as data.root or --data"
+        )
+
+
+def check_batches(recipe: Recipe) -> None:
+    """Raise a ValueError unless the recipe's batches, or the pieces of them, hold what its loss needs."""
+    from softwarp.losses import card_of
+
+    card, batches = card_of(recipe.loss.name), recipe.batches
+    needs = f"{recipe.loss.name} needs {card.needs()} in a batch"
+    if batches.samples < card.min_samples:
+        raise ValueError(f"{needs}, but batches.samples is {batches.samples}; raise it")
+    if batches.classes // batches.accumulate < card.min_classes:
+        pieces = f", worked through in {batches.accumulate} pieces (batches.accumulate)"
+        raise ValueError(
+            f"{needs}, but batches.classes is {batches.classes}{pieces * (batches.accumulate > 1)}; raise it"
         )
 
 
@@ -209,6 +236,10 @@ def find_recipe(name: str) -> Path:
         return Path(name)
     packaged = _folder() / f"{Path(name).stem}.yaml"
     if not packaged.is_file():
+        from softwarp.losses import LOSSES
+
+        if name in LOSSES:
+            raise ValueError(f"{name} is a loss: softwarp train loss.name={name}")
         near = get_close_matches(Path(name).stem, recipe_names(), n=1) or [", ".join(recipe_names())]
         raise ValueError(f"there is no recipe {name!r}; did you mean {near[0]}?")
     return packaged
@@ -302,9 +333,24 @@ def _assign(node: Any, keys: list[str], value: Any, assignment: str) -> None:
 def _explain(problem: Any) -> str:
     place = ".".join(map(str, problem["loc"]))
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "model_type":
+        key = "loss.name" if place == "loss" else f"{place}.KEY"
+        return f"{place} has keys of its own; did you mean {key}={problem['input']}?"
     if problem["type"] != "extra_forbidden":
         return f"{place}: {message}" if place else message
-    parts = (DataPart, ModelPart, LossPart, BatchPart, OptimizerPart, Phase, EvaluationPart, Recipe)
-    known = {name for part in parts for name in part.model_fields}
-    near = get_close_matches(str(problem["loc"][-1]), known, n=1)
-    return f"{place}: no such key" + (f"; did you mean {near[0]}?" if near else "")
+    meant = _meant(*place.rpartition(".")[::2])
+    return f"{place}: no such key" + (f"; did you mean {' or '.join(meant)}?" if meant else "")
+
+
+def _meant(part: str, key: str) -> list[str]:
+    """Return the keys, in full, that may have been meant by one that the part does not have."""
+    everywhere = {name for each in PARTS.values() for name in each.model_fields}
+    here = get_close_matches(key, PARTS.get(part, Phase).model_fields, n=1)
+    if here and key not in everywhere:
+        return [f"{part}.{here[0]}".lstrip(".")]
+    if part == "loss":
+        return [f"loss.settings.{key}"]
+    near = get_close_matches(key, everywhere, n=1)
+    return [
+        f"{place}.{name}".lstrip(".") for name in near for place in PARTS if name in PARTS[place].model_fields
+    ]

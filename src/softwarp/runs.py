@@ -81,7 +81,20 @@ class Run:
         """Whether the result is there: it is what a run writes last."""
         return (self.folder / "result.json").exists()
 
+    def what_it_is(self) -> str:
+        """Return in words why this folder cannot be used as a finished run, and what to do."""
+        seeds = sorted(self.folder.glob("seed-*"))
+        if seeds:
+            return f"{self.folder} is not a finished run but holds one for each seed: take {seeds[0]}"
+        if (self.folder / "recipe.yaml").is_file():
+            return f"{self.folder} is not a finished run: give its `softwarp train` again, and it goes on"
+        return (
+            f"{self.folder} is not a finished run, a folder that `softwarp train` or `softwarp demo` filled"
+        )
+
     def recipe(self) -> Recipe:
+        if not (self.folder / "recipe.yaml").is_file():
+            raise FileNotFoundError(self.what_it_is())
         return read_recipe(self.folder / "recipe.yaml")
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -130,6 +143,8 @@ class Run:
             file.write(save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
 
     def load_model(self) -> dict[str, Tensor]:
+        if not (self.folder / "model.safetensors").is_file():
+            raise FileNotFoundError(self.what_it_is())
         return load_file(self.folder / "model.safetensors")
 
     def save_embeddings(

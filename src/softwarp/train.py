@@ -19,7 +19,7 @@ from softwarp.evaluate import embed_images, measure
 from softwarp.job import Job, check_data, load_source, prepare, start_accelerator
 from softwarp.losses import WarpedSoftmaxLoss
 from softwarp.metrics import average_distance_to_proxy
-from softwarp.recipe import Phase, Recipe
+from softwarp.recipe import Phase, Recipe, check_batches
 from softwarp.runs import Run
 from softwarp.schedule import factor, stretches
 
@@ -48,6 +48,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
     on from its checkpoint and ends, on the same machine, in the very same weights; a finished run stays.
     """
     started = time.perf_counter()
+    check_batches(recipe)
     accelerator = start_accelerator(recipe, folder)
     run, source = Run(folder), load_source(recipe, progress)
     if resume and run.started():

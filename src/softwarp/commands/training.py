@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        help="A recipe, by name or file, and changes to it like phases.0.epochs=5 loss.name=arcface."
+        help="A recipe, by name or file, and changes to it like phases.0.epochs=5 loss.name=arcface; "
+        "a setting of the loss is loss.settings.NAME=VALUE, and `softwarp losses LOSS` lists them."
     ),
 ]
 
@@ -59,23 +60,23 @@ def train(
     """
     if resume and fresh:
         raise ValueError("--resume goes on and --fresh starts anew: choose one")
-    from softwarp.recipe import check_root
+    with _stopped_early():
+        from softwarp.recipe import check_root, dump_recipe
 
-    name, recipe = _choose(words or [], data, protocol)
-    folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
-    if resume and not any(folder.glob("**/checkpoint.pt")):
-        raise ValueError(f"there is no run to go on with in {folder}; leave --resume out, or give --output")
-    check_root(recipe)
-    main_process = int(os.environ.get("RANK", "0")) == 0
-    if data is not None and main_process:
-        from softwarp.recipe import dump_recipe
-
-        typer.echo(f"# {folder}/recipe.yaml\n{dump_recipe(recipe)}")
-    results = []
-    for seed in range(recipe.seed, recipe.seed + seeds):
-        own = folder / f"seed-{seed}" if seeds > 1 else folder
-        results.append(_run(recipe.model_copy(update={"seed": seed}), own, not fresh))
-    if main_process:
+        name, recipe = _choose(words or [], data, protocol)
+        folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
+        if resume and not any(folder.glob("**/checkpoint.pt")):
+            raise ValueError(f"{folder} holds no run to go on with; leave --resume out, or give --output")
+        check_root(recipe)
+        if data is not None and _is_main_process():
+            typer.echo(f"# {folder}/recipe.yaml\n{dump_recipe(recipe)}")
+        results: list[dict[str, Any]] = []
+        for seed in range(recipe.seed, recipe.seed + seeds):
+            own = folder / f"seed-{seed}" if seeds > 1 else folder
+            if seeds > 1:
+                _note(f"seed {seed}, {len(results) + 1} of {seeds}")
+            results.append(_run(recipe.model_copy(update={"seed": seed}), own, not fresh))
+    if _is_main_process():
         _report(results, folder)
 
 
@@ -139,14 +140,29 @@ def _choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple
 
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> dict[str, Any]:
+    from softwarp.runs import Run
     from softwarp.train import train
 
-    with bars_until_stopped() as progress:
-        return train(recipe, folder, resume=resume, progress=progress).result()
+    finished = resume and Run(folder).finished()
+    with bars_until_stopped(folder) as progress:
+        result = train(recipe, folder, resume=resume, progress=progress).result()
+    if finished:
+        _note(f"{folder} was already finished; --fresh trains anew")
+    return result
 
 
 @contextmanager
-def bars_until_stopped() -> "Iterator[Progress]":
+def _stopped_early() -> Iterator[None]:
+    """Answer a Ctrl-C that comes while libraries are loaded; during training `bars_until_stopped` does."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _note("stopped before training began")
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def bars_until_stopped(folder: Path) -> "Iterator[Progress]":
     """Yield progress bars; Ctrl-C ends them with a line on what is kept and how to go on, exit code 130."""
     from softwarp.commands.progress import progress_bars
     from softwarp.train import StoppedError
@@ -156,15 +172,30 @@ def bars_until_stopped() -> "Iterator[Progress]":
             yield progress
         except KeyboardInterrupt as error:
             progress.stop()
-            if int(os.environ.get("RANK", "0")) == 0:
-                typer.secho(_how_to_go_on(isinstance(error, StoppedError)), fg="yellow", err=True)
+            _note(_how_to_go_on(folder, isinstance(error, StoppedError)))
             raise typer.Exit(130) from None
 
 
-def _how_to_go_on(saved: bool) -> str:
+def _is_main_process() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def _note(text: str) -> None:
+    if _is_main_process():
+        typer.secho(text, fg="yellow", err=True)
+
+
+def _how_to_go_on(folder: Path, saved: bool) -> str:
+    if not saved and not any(folder.glob("**/recipe.yaml")):
+        return "stopped before training began"
     start = "torchrun ... -m softwarp" if "WORLD_SIZE" in os.environ else "softwarp"
     again = shlex.join(word for word in sys.argv[1:] if word != "--fresh")
-    kept = "nothing is lost" if saved else "the last checkpoint is kept"
+    last = (
+        "the last checkpoint is kept"
+        if any(folder.glob("**/checkpoint.pt"))
+        else "there is no checkpoint yet"
+    )
+    kept = "nothing is lost" if saved else last
     return f"stopped; {kept}. To go on: {start} {again}"
 
 

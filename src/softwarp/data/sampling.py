@@ -31,8 +31,8 @@ class BalancedBatches(Sampler[list[int]]):
         self.members = labels.argsort(stable=True).split(counts.tolist())
         if classes_per_batch > len(self.members):
             raise ValueError(
-                f"classes_per_batch is {classes_per_batch} but there are only {len(self.members)} classes; "
-                "lower it"
+                f"a batch takes {classes_per_batch} classes but there are only {len(self.members)} classes; "
+                "lower batches.classes"
             )
         self.classes_per_batch, self.samples_per_class = classes_per_batch, samples_per_class
         self.seed, self.epoch = seed, 0

@@ -302,8 +302,9 @@ def _check_files(table: Table) -> None:
         missing += [path for name, path in files if name not in present]
     if missing:
         first = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        place = "" if Path(missing[0]).is_absolute() else f" in {table.root}"
         raise FileNotFoundError(
-            f"{len(missing)} of {len(table.paths)} listed images are missing in {table.root}: {first}; "
+            f"{len(missing)} of {len(table.paths)} listed images are missing{place}: {first}; "
             "unpack or copy the images anew"
         )
 

@@ -116,13 +116,14 @@ def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any
     try:
         return loss(num_classes, embedding_size, **settings)
     except TypeError as error:  # a word where a number belongs
-        raise ValueError(f"{name} cannot be made with {settings}: {error}") from error
+        given = ", ".join(f"{key}={value!r} (default {known.get(key)})" for key, value in settings.items())
+        raise ValueError(f"{name} cannot be made with {given}: {error}") from error
 
 
 def find_loss(name: str) -> type[nn.Module]:
     """Return the class of that name; a name that is not there is answered with the nearest ones."""
     if name not in LOSSES:
-        near = get_close_matches(name, LOSSES, n=3)
+        near = get_close_matches(name.lower(), LOSSES, n=3)
         answer = f"did you mean {' or '.join(near)}?" if near else "`softwarp losses` lists them"
         raise ValueError(f"no loss is called {name!r}; {answer}")
     return LOSSES[name]
@@ -134,7 +135,9 @@ def card_of(name: str) -> Card:
     >>> card_of("proxy_nca_pp").year
     2020
     """
-    card: Card = find_loss(name).card  # type: ignore[attr-defined]
+    card = getattr(find_loss(name), "card", None)
+    if not isinstance(card, Card):
+        raise ValueError(f"the loss {name} has no card; give its class one, as examples/own_loss.py does")
     return card
 
 
