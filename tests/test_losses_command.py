@@ -60,6 +60,7 @@ def test_the_docs_are_made_from_the_cards():
 def test_needs_in_words():
     card = Card(title="a", citation="b", year=1, equation="c", kind="pairs")
     assert card.needs() == "any batch"
+    assert Card(**{**vars(card), "min_samples": 3}).needs() == "3 samples of each class"
     assert Card(**{**vars(card), "min_classes": 2}).needs() == "2 classes x 1 samples"
 
 

@@ -44,6 +44,8 @@ class Card:
         """Return what a batch must hold, in a few words."""
         if self.min_classes == self.min_samples == 1:
             return "any batch"
+        if self.min_classes == 1:
+            return f"{self.min_samples} samples of each class"
         return f"{self.min_classes} classes x {self.min_samples} samples"
 
 
