@@ -80,7 +80,8 @@ def _build(name: str, classes: int, dimensions: int) -> nn.Module:
     if name == PEER:
         from pytorch_metric_learning.losses import SmoothAPLoss
 
-        return SmoothAPLoss()
+        peer: nn.Module = SmoothAPLoss()
+        return peer
     return build_loss(name, classes, dimensions, **SETTINGS.get(name, {}))
 
 
