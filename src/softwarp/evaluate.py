@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from softwarp.data.images import ImageDataset, load_batches, test_transform
 from softwarp.data.sources import Images
+from softwarp.memory import freed_memory_kept
 from softwarp.metrics import (
     bootstrap_over_classes,
     clustering_metrics,
@@ -23,6 +24,7 @@ from softwarp.runs import Run
 FAMILIES = ("retrieval", "clustering", "geometry")
 
 
+@freed_memory_kept()
 @torch.no_grad()
 def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
     """Return the embeddings of all images, [N, D], on the CPU; the model is in evaluation mode meanwhile.
@@ -67,6 +69,7 @@ def embed_files(folder: Path | str, paths: Sequence[Path | str] | Path | str, *,
     return embed_images(load_model(folder), images, device=torch.device("cpu"), workers=workers)[0]
 
 
+@freed_memory_kept()
 @torch.no_grad()
 def embed_images(
     model: Callable[[Tensor], Tensor],

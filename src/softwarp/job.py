@@ -72,11 +72,14 @@ class Job:
         )
 
     def workers(self) -> int:
-        """Return how many processes decode: one beside two busy cores, more beside a GPU, none for glyphs."""
+        """Return how many processes decode: none for glyphs, many beside a GPU, few beside busy cores.
+
+        On two cores that both compute, a third process costs more than decoding between the steps.
+        """
         if self.recipe.data.workers is not None or self.recipe.data.name == "glyphs":
             return self.recipe.data.workers or 0
         cores = os.cpu_count() or 1
-        return min(8, cores) if self.accelerator.device.type == "cuda" else min(4, max(1, cores // 2))
+        return min(8, cores) if self.accelerator.device.type == "cuda" else min(4, cores // 4)
 
     def save(self) -> None:
         """Write the checkpoint: all that the rest of the run depends on."""

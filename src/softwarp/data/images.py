@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Transform = Callable[[Image.Image | Tensor], Tensor]
 TRAIN_TRANSFORMS = ("random_resized_crop", "resize_random_crop")
+PREFETCHED = 4  # batches that each worker holds ready
 SLIMMEST = 16  # longer side / shorter side; enlarging a 1 x 10000 image whole would take gigabytes
 ORIENTATION = 0x0112  # the EXIF tag
 UPRIGHT = {
@@ -142,7 +143,7 @@ def load_batches(
         batch_sampler=draws,
         collate_fn=as_batch,  # type: ignore[arg-type]
         num_workers=workers,
-        prefetch_factor=4 if workers else None,
+        prefetch_factor=PREFETCHED if workers else None,
         pin_memory=pin_memory,
         worker_init_fn=_leave_group,
         generator=torch.Generator(),  # else it would draw from the one that training uses

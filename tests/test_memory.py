@@ -1,0 +1,57 @@
+import platform
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from softwarp.memory import freed_memory_kept
+
+NETWORK = nn.Sequential(*[nn.Linear(64, 64) for _ in range(6)])
+IMAGES = torch.zeros(160_000, 64)  # 41 MB, and so is every tensor between the layers: glibc gives them back
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's memory is steered")
+
+
+def pages_fetched(steps: int = 1) -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(steps):
+        NETWORK(IMAGES).sum().backward()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@glibc
+def test_memory_is_fetched_once_and_kept_until_the_outermost_block_ends() -> None:
+    pages_fetched()
+    usual = pages_fetched()
+    with freed_memory_kept():
+        pages_fetched(steps=8)
+        assert pages_fetched(steps=4) < usual
+        with freed_memory_kept():
+            pass
+        assert pages_fetched(steps=4) < usual
+        held = resident()
+    assert held - resident() > 5 * IMAGES.nbytes
+    assert pages_fetched() > usual / 3
+
+
+@glibc
+def test_memory_goes_back_after_an_error() -> None:
+    held = 0
+    with suppress(ZeroDivisionError), freed_memory_kept():
+        pages_fetched(steps=2)
+        held = resident()
+        raise ZeroDivisionError
+    assert held - resident() > 5 * IMAGES.nbytes
+
+
+def test_elsewhere_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("there is no mallopt"))
+    with freed_memory_kept():
+        pass
