@@ -4,6 +4,7 @@ import pickle
 import shutil
 import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,24 @@ def test_the_usual_place_is_the_cache_folder(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "home"))
     cache = opened(folder, tmp_path, folder=None)
     assert cache.pixels.parent == tmp_path / "home" / "images"
+
+
+def test_what_nobody_has_used_for_a_month_goes_when_a_cache_is_made(folder, tmp_path):
+    used, left = opened(folder, tmp_path), opened(folder, tmp_path, shorter_side=SIDE - 1)
+    long_ago = time.time() - image_cache.UNUSED - 10
+    (tmp_path / "cache" / ".name.pixels.x7").write_bytes(b"left by a killed process")
+    (tmp_path / "cache" / "thesis.txt").write_text("of somebody who keeps it here")
+    assert left[0].shape == (3, 23, 41)
+    for path in (tmp_path / "cache").iterdir():
+        os.utime(path, (long_ago, long_ago))
+    assert opened(folder, tmp_path).pixels == used.pixels
+    assert len(names(tmp_path)) == 6, "nothing goes before its place is needed"
+    new = opened(folder, tmp_path, shorter_side=SIDE - 2)
+    kept = {
+        path.with_suffix(suffix).name for path in (used.pixels, new.pixels) for suffix in (".npz", ".pixels")
+    }
+    assert set(names(tmp_path)) == kept | {"thesis.txt"}
+    assert left[1].shape == (3, 148, 23), "a cache in use stays readable"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

@@ -2,17 +2,20 @@
 
 A cache is two files: `<key>.pixels`, every image [height, width, 3] after the other, and `<key>.npz`, where
 each starts, its shape, and why it could not be decoded if so. The key is a hash of the images' files and of
-the settings. The index takes its place last: pixels without an index are no cache.
+the settings. The index takes its place last: pixels without an index are no cache. Each use renews its time;
+what nobody has used for a month goes when a new cache is made.
 """
 
 import errno
 import hashlib
 import json
 import os
+import time
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +31,7 @@ from softwarp.data.images import read_image, slimmed
 from softwarp.files import atomic_write, cache_folder
 
 FORMAT = 1  # count up when the files or their pixels change
+UNUSED = 30 * 24 * 3600  # seconds after which a cache goes
 
 Value = TypeVar("Value")
 
@@ -71,9 +75,12 @@ class ImageCache:
         index = _read_index(pixels)
         if index is None:
             _make(pixels, files, shorter_side, workers, advance)
+            _remove_unused(folder)
             index = _read_index(pixels)
         if index is None:
             raise OSError(f"{pixels} was damaged or removed as soon as it was made; try again")
+        with suppress(OSError):  # a cache that others own can be read all the same
+            os.utime(_index_path(pixels))
         return ImageCache(pixels, files, index)
 
     def __len__(self) -> int:
@@ -119,8 +126,16 @@ def _make(
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        cure = "free some space, choose another folder (SOFTWARP_CACHE) or do without the cache"
+        cure = "free some space, choose another folder (SOFTWARP_CACHE) or do without it (data.cache=false)"
         raise OSError(error.errno, f"no space for the image cache; {cure}", str(pixels)) from error
+
+
+def _remove_unused(folder: Path) -> None:
+    for path in [*folder.glob("*.npz*"), *folder.glob("*.pixels*")]:  # and what killed processes left of such
+        with suppress(OSError):  # another process may be at it, or may own it
+            pixels = path.suffix == ".pixels" and _index_path(path).exists()  # these go after their index
+            if not pixels and time.time() - path.stat().st_mtime > UNUSED:
+                path.unlink()
 
 
 def _write_pixels(
