@@ -5,7 +5,7 @@
 Both halves are timed in turn in one process, step by step, so that a machine that slows down slows both.
 The training half is the program's own loop: decoding, augmentation, loss, clipping, guards, optimizer. Where
 worker processes decode, each turn starts with steps that are not counted: until the batches that were decoded
-beside the bare half are used up. It writes results/benchmark_training.json.
+beside the bare half are used up, and new ones are made. It writes results/benchmark_training.json.
 """
 
 import argparse
@@ -66,6 +66,12 @@ def seconds(step: Callable[[], None], steps: int, *, first: int = 0) -> float:
     return (time.perf_counter() - start) / steps
 
 
+def typical(step: Callable[[], None]) -> float:
+    """Seconds of a step: the median of twenty."""
+    step()
+    return statistics.median(seconds(step, 1) for _ in range(20))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -91,14 +97,16 @@ def main() -> None:
     images = torch.randn(job.batch_size, job.model.backbone.in_channels, recipe.data.crop, recipe.data.crop)
     twice = images.repeat(2, 1, 1, 1)  # evaluation takes larger batches
     halves: list[Callable[[], None]] = [lambda: bare(job, images), lambda: embedding(job, twice)]
-    usual = [seconds(half, 10, first=2) for half in halves]  # as the C library keeps memory by itself
+    usual = [typical(half) for half in halves]  # as glibc treats memory before it was ever told otherwise
+    with freed_memory_kept():
+        kept = [typical(half) for half in halves]
+    training(job, stream)
+    first = PREFETCHED * job.workers()
+    rounds = []
     with freed_memory_kept():  # as `train` does
-        kept = [seconds(half, 10, first=2) for half in halves]
-        training(job, stream)
-        rounds = []
         for _ in track(range(options.rounds), "rounds"):
-            ours = seconds(lambda: training(job, stream), options.steps, first=PREFETCHED * job.workers())
-            rounds.append((ours, seconds(halves[0], options.steps)))
+            ours = seconds(lambda: training(job, stream), options.steps, first=first)
+            rounds.append((ours, seconds(halves[0], options.steps, first=first)))
     ratios = [ours / limit for ours, limit in rounds]
     result: dict[str, Any] = {
         "recipe": options.recipe,

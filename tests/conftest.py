@@ -1,19 +1,10 @@
-"""What tests share: one cache folder for a session, and quick runs of the demo."""
-
-import os
-import tempfile
+"""What tests share: a profile of hypothesis, and quick runs of the demo."""
 
 import pytest
 from hypothesis import settings
 
 settings.register_profile("softwarp", deadline=None)  # timings belong to benchmarks
 settings.load_profile("softwarp")
-
-
-def pytest_configure(config):
-    folder = tempfile.TemporaryDirectory(prefix="softwarp-tests-")
-    os.environ["SOFTWARP_CACHE"] = folder.name
-    config.add_cleanup(folder.cleanup)
 
 
 @pytest.fixture(scope="session")

@@ -116,18 +116,20 @@ def test_the_usual_place_is_the_cache_folder(folder, tmp_path, monkeypatch):
 def test_what_nobody_has_used_for_a_month_goes_when_a_cache_is_made(folder, tmp_path):
     used, left = opened(folder, tmp_path), opened(folder, tmp_path, shorter_side=SIDE - 1)
     long_ago = time.time() - image_cache.UNUSED - 10
-    (tmp_path / "cache" / ".name.pixels.x7").write_bytes(b"left by a killed process")
-    (tmp_path / "cache" / "thesis.txt").write_text("of somebody who keeps it here")
+    (tmp_path / "cache" / f".{used.pixels.name}.x7").write_bytes(b"left by a killed process")
+    others = {"thesis.txt", "thesis.npz", "thesis.pixels", ".thesis.npz.x7"}
+    for name in others:
+        (tmp_path / "cache" / name).write_text("of somebody who keeps it here")
     assert left[0].shape == (3, 23, 41)
     for path in (tmp_path / "cache").iterdir():
         os.utime(path, (long_ago, long_ago))
     assert opened(folder, tmp_path).pixels == used.pixels
-    assert len(names(tmp_path)) == 6, "nothing goes before its place is needed"
+    assert len(names(tmp_path)) == 9, "nothing goes before its place is needed"
     new = opened(folder, tmp_path, shorter_side=SIDE - 2)
     kept = {
         path.with_suffix(suffix).name for path in (used.pixels, new.pixels) for suffix in (".npz", ".pixels")
     }
-    assert set(names(tmp_path)) == kept | {"thesis.txt"}
+    assert set(names(tmp_path)) == kept | others
     assert left[1].shape == (3, 148, 23), "a cache in use stays readable"
 
 
@@ -216,7 +218,7 @@ def test_a_full_disk_is_said_and_nothing_is_left(folder, tmp_path, monkeypatch, 
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(*((image_cache, "_write_pixels") if full == "pixels" else (np, "savez")), fail)
-    with pytest.raises(OSError, match="no space for the image cache; free some space") as raised:
+    with pytest.raises(OSError, match="no space for the image cache; choose another folder") as raised:
         opened(folder, tmp_path)
     assert raised.value.errno == code
     assert names(tmp_path) == []

@@ -1,5 +1,5 @@
+import os
 import platform
-import resource
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from softwarp.data.images import load_batches
 from softwarp.memory import freed_memory_kept
 
+resource = pytest.importorskip("resource")
 NETWORK = nn.Sequential(*[nn.Linear(64, 64) for _ in range(6)])
 IMAGES = torch.zeros(160_000, 64)  # 41 MB, and so is every tensor between the layers: glibc gives them back
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's memory is steered")
@@ -48,6 +50,26 @@ def test_memory_goes_back_after_an_error() -> None:
         held = resident()
         raise ZeroDivisionError
     assert held - resident() > 5 * IMAGES.nbytes
+
+
+class Resident(torch.utils.data.Dataset):
+    def __getitems__(self, items):
+        return private()
+
+
+def private() -> int:
+    """Bytes that this process alone, or with others, holds of what is not a file's."""
+    pages = Path("/proc/self/statm").read_text().split()
+    return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+@glibc
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded", "ignore:This DataLoader will create")
+def test_worker_processes_do_not_hold_what_the_main_process_keeps() -> None:
+    with freed_memory_kept():
+        pages_fetched(steps=2)
+        (held,) = load_batches(Resident(), [[0]], workers=1)
+        assert private() - held > 5 * IMAGES.nbytes
 
 
 def test_elsewhere_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 from softwarp import embed_files, load_model
 from softwarp.cli import app
 from softwarp.data.tables import read_table
+from softwarp.job import Job
 from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
@@ -133,6 +135,26 @@ def test_a_run_on_other_images_is_not_taken_for_this_one(tmp_path):
     (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(ValueError, match="on other images"):
         train(small(root), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("cores", "device", "data", "workers"),
+    [
+        (2, "cpu", {"cache": True}, 0),
+        (2, "cpu", {"cache": False}, 1),
+        (8, "cpu", {"cache": True}, 2),
+        (64, "cpu", {"cache": False}, 4),
+        (4, "cuda", {"cache": True}, 4),
+        (64, "mps", {"cache": False}, 8),
+        (64, "cuda", {"workers": 0}, 0),
+        (2, "cpu", {"workers": 7}, 7),
+    ],
+)
+def test_processes_that_decode(cores, device, data, workers, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    recipe = small(tmp_path, data={"workers": None, **data})
+    accelerator = SimpleNamespace(device=torch.device(device))
+    assert Job.workers(SimpleNamespace(recipe=recipe, accelerator=accelerator)) == workers
 
 
 def test_ctrl_c_reaches_the_main_process_and_not_its_workers(tmp_path):

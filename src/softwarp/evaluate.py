@@ -24,7 +24,6 @@ from softwarp.runs import Run
 FAMILIES = ("retrieval", "clustering", "geometry")
 
 
-@freed_memory_kept()
 @torch.no_grad()
 def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
     """Return the embeddings of all images, [N, D], on the CPU; the model is in evaluation mode meanwhile.
@@ -53,6 +52,7 @@ def load_model(folder: Path | str) -> Embedder:
     return model.eval()
 
 
+@freed_memory_kept()
 def embed_files(folder: Path | str, paths: Sequence[Path | str] | Path | str, *, workers: int = 0) -> Tensor:
     """Return the embeddings [N, D] of image files, or of one, by a run's model, resized as it evaluates."""
     paths = [paths] if isinstance(paths, str | Path) else paths
@@ -69,7 +69,6 @@ def embed_files(folder: Path | str, paths: Sequence[Path | str] | Path | str, *,
     return embed_images(load_model(folder), images, device=torch.device("cpu"), workers=workers)[0]
 
 
-@freed_memory_kept()
 @torch.no_grad()
 def embed_images(
     model: Callable[[Tensor], Tensor],

@@ -74,12 +74,14 @@ class Job:
     def workers(self) -> int:
         """Return how many processes decode: none for glyphs, many beside a GPU, few beside busy cores.
 
-        On two cores that both compute, a third process costs more than decoding between the steps.
+        From the cache it takes so little time that on two cores it is quicker done between the steps.
         """
         if self.recipe.data.workers is not None or self.recipe.data.name == "glyphs":
             return self.recipe.data.workers or 0
         cores = os.cpu_count() or 1
-        return min(8, cores) if self.accelerator.device.type == "cuda" else min(4, cores // 4)
+        if self.accelerator.device.type != "cpu":
+            return min(8, cores)
+        return min(4, max(cores // 4, 0 if self.recipe.data.cache else 1))
 
     def save(self) -> None:
         """Write the checkpoint: all that the rest of the run depends on."""

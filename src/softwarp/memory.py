@@ -2,6 +2,7 @@
 
 import ctypes
 import platform
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -18,14 +19,15 @@ def freed_memory_kept() -> Iterator[None]:
     """Let the process keep the memory that tensors on the CPU free; afterwards what is unused goes back.
 
     glibc returns every large block to the system at once, and the system hands the next one out page by page,
-    filled with zeros, which can take longer than the work itself (results/benchmark_training.json). Elsewhere
-    than in glibc nothing is done. It may be nested, and decorates functions too.
+    filled with zeros, which can take longer than the work itself (results/benchmark_training.json). It is for
+    long work in the main thread: the end goes through all of the process's memory. It may be nested, and
+    decorates functions too. Elsewhere than in glibc nothing is done.
     """
     global _users
-    glibc = ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
     with _lock:
         _users += 1
-        if glibc and _users == 1:
+        if _users == 1 and _is_glibc():
+            glibc = ctypes.CDLL(None)
             glibc.mallopt(MMAP_MAX, 0)
             glibc.mallopt(TRIM_THRESHOLD, -1)
     try:
@@ -33,8 +35,19 @@ def freed_memory_kept() -> Iterator[None]:
     finally:
         with _lock:
             _users -= 1
-            if glibc and _users == 0:  # what glibc itself comes to after it has freed a block of 32 MB
-                glibc.mallopt(MMAP_MAX, 65536)
-                glibc.mallopt(MMAP_THRESHOLD, 32 << 20)
-                glibc.mallopt(TRIM_THRESHOLD, 64 << 20)
-                glibc.malloc_trim(0)
+            if _users == 0:
+                give_back_memory()
+
+
+def give_back_memory() -> None:
+    """Return unused memory to the system, and do so from now on: a process forked in between should, too."""
+    if _is_glibc():
+        glibc = ctypes.CDLL(None)
+        glibc.mallopt(MMAP_MAX, 65536)
+        glibc.mallopt(MMAP_THRESHOLD, 32 << 20)  # what glibc itself comes to after it has freed such a block
+        glibc.mallopt(TRIM_THRESHOLD, 64 << 20)
+        glibc.malloc_trim(0)
+
+
+def _is_glibc() -> bool:
+    return sys.platform == "linux" and platform.libc_ver()[0] == "glibc"

@@ -52,7 +52,8 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
     started = time.perf_counter()
     check_batches(recipe)
     accelerator = start_accelerator(recipe, folder)
-    run, source = Run(folder), load_source(recipe, progress)
+    with accelerator.local_main_process_first():  # a cache is made once
+        run, source = Run(folder), load_source(recipe, progress)
     if resume and run.started():
         run.check_recipe(recipe)
         if run.finished():

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import time
 import zipfile
 from collections import deque
@@ -32,6 +33,17 @@ from softwarp.files import atomic_write, cache_folder
 
 FORMAT = 1  # count up when the files or their pixels change
 UNUSED = 30 * 24 * 3600  # seconds after which a cache goes
+
+CAUSES = {  # of an OSError
+    errno.ENOSPC: "no space",
+    errno.EDQUOT: "no space",
+    errno.EACCES: "no right to write",
+    errno.EPERM: "no right to write",
+    errno.EROFS: "no right to write",
+}
+OURS = re.compile(
+    r"[0-9a-f]{32}\.(npz|pixels)|\.[0-9a-f]{32}\.(npz|pixels)\.\w+"
+)  # or what a killed process left
 
 Value = TypeVar("Value")
 
@@ -72,6 +84,8 @@ class ImageCache:
         workers = workers or os.cpu_count() or 1
         folder = cache_folder() / "images" if folder is None else folder
         pixels = folder / f"{_key(files, shorter_side, workers)}.pixels"
+        with suppress(OSError):  # not there, or others own it
+            os.utime(_index_path(pixels))
         index = _read_index(pixels)
         if index is None:
             _make(pixels, files, shorter_side, workers, advance)
@@ -79,8 +93,6 @@ class ImageCache:
             index = _read_index(pixels)
         if index is None:
             raise OSError(f"{pixels} was damaged or removed as soon as it was made; try again")
-        with suppress(OSError):  # a cache that others own can be read all the same
-            os.utime(_index_path(pixels))
         return ImageCache(pixels, files, index)
 
     def __len__(self) -> int:
@@ -124,17 +136,21 @@ def _make(
             np.savez(index_file, starts=index["starts"], shapes=index["shapes"], causes=index["causes"])
             index_file.flush()  # so that a full disk is noticed before either takes its place
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in CAUSES:
             raise
-        cure = "free some space, choose another folder (SOFTWARP_CACHE) or do without it (data.cache=false)"
-        raise OSError(error.errno, f"no space for the image cache; {cure}", str(pixels)) from error
+        cause, cure = (
+            CAUSES[error.errno],
+            "choose another folder (SOFTWARP_CACHE) or do without (data.cache=false)",
+        )
+        raise OSError(error.errno, f"{cause} for the image cache; {cure}", str(pixels)) from error
 
 
 def _remove_unused(folder: Path) -> None:
-    for path in [*folder.glob("*.npz*"), *folder.glob("*.pixels*")]:  # and what killed processes left of such
+    for path in sorted(folder.iterdir()):  # an index comes before its pixels, which stay as long as it does
         with suppress(OSError):  # another process may be at it, or may own it
-            pixels = path.suffix == ".pixels" and _index_path(path).exists()  # these go after their index
-            if not pixels and time.time() - path.stat().st_mtime > UNUSED:
+            used = max(path.stat().st_mtime, path.stat().st_atime)
+            stays = path.suffix == ".pixels" and _index_path(path).exists()
+            if OURS.fullmatch(path.name) and not stays and time.time() - used > UNUSED:
                 path.unlink()
 
 

@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
+from softwarp.memory import give_back_memory
+
 if TYPE_CHECKING:
     from softwarp.data.image_cache import ImageCache
 
@@ -145,7 +147,7 @@ def load_batches(
         num_workers=workers,
         prefetch_factor=PREFETCHED if workers else None,
         pin_memory=pin_memory,
-        worker_init_fn=_leave_group,
+        worker_init_fn=_start_worker,
         generator=torch.Generator(),  # else it would draw from the one that training uses
     )
     try:
@@ -157,8 +159,12 @@ def load_batches(
         raise ValueError(text.splitlines()[-1].partition(": ")[2]) from None
 
 
-def _leave_group(_: int) -> None:
-    """Ctrl-C goes to all processes of a group, but a worker must live until the main process has saved."""
+def _start_worker(_: int) -> None:
+    """Leave the group: Ctrl-C goes to all of it, but a worker must live until the main process has saved.
+
+    What the main process keeps of freed memory is not for its workers.
+    """
+    give_back_memory()
     if os.name == "posix":
         os.setpgid(0, 0)
 

@@ -1,5 +1,6 @@
 """From the words of a recipe to what training and evaluation read: data sets that give whole batches."""
 
+import functools
 import hashlib
 import typing
 from collections.abc import Callable
@@ -103,9 +104,13 @@ def image_source(
     to_train = train_transform(transform, resize=resize, crop=crop, scale=scale)
     to_test = test_transform(resize=resize, crop=crop)
 
+    @functools.cache  # the training images serve twice, and opening reads every file
+    def open_cache(paths: tuple[str, ...]) -> ImageCache:
+        return ImageCache.open(table.root, paths, shorter_side=resize, advance=advance)
+
     def images(items: Tensor, labels: Tensor, how: Callable[..., Tensor], replace: bool) -> ImageDataset:
-        paths = [table.paths[item] for item in items.tolist()]
-        kept = ImageCache.open(table.root, paths, shorter_side=resize, advance=advance) if cache else None
+        paths = tuple(table.paths[item] for item in items.tolist())
+        kept = open_cache(paths) if cache else None
         return ImageDataset(
             table.root, paths, labels, how, shorter_side=resize, strict=strict, cache=kept, replace=replace
         )

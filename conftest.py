@@ -1,0 +1,12 @@
+"""Tests and doctests leave the user's cache alone: they have one of their own for a session."""
+
+import os
+import tempfile
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        return  # processes of pytest-xdist share the folder of the one that started them
+    folder = tempfile.TemporaryDirectory(prefix="softwarp-tests-", ignore_cleanup_errors=True)
+    os.environ["SOFTWARP_CACHE"] = folder.name
+    config.add_cleanup(folder.cleanup)
