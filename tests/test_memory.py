@@ -11,7 +11,7 @@ from softwarp.data.images import load_batches
 from softwarp.memory import freed_memory_kept
 
 resource = pytest.importorskip("resource")
-NETWORK = nn.Sequential(*[nn.Linear(64, 64) for _ in range(6)])
+NETWORK = nn.Sequential(*[nn.Linear(64, 64) for _ in range(3)])
 IMAGES = torch.zeros(160_000, 64)  # 41 MB, and so is every tensor between the layers: glibc gives them back
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's memory is steered")
 
@@ -38,7 +38,7 @@ def test_memory_is_fetched_once_and_kept_until_the_outermost_block_ends() -> Non
             pass
         assert pages_fetched(steps=4) < usual
         held = resident()
-    assert held - resident() > 5 * IMAGES.nbytes
+    assert held - resident() > 2 * IMAGES.nbytes
     assert pages_fetched() > usual / 3
 
 
@@ -49,7 +49,7 @@ def test_memory_goes_back_after_an_error() -> None:
         pages_fetched(steps=2)
         held = resident()
         raise ZeroDivisionError
-    assert held - resident() > 5 * IMAGES.nbytes
+    assert held - resident() > 2 * IMAGES.nbytes
 
 
 class Resident(torch.utils.data.Dataset):
@@ -69,7 +69,7 @@ def test_worker_processes_do_not_hold_what_the_main_process_keeps() -> None:
     with freed_memory_kept():
         pages_fetched(steps=2)
         (held,) = load_batches(Resident(), [[0]], workers=1)
-        assert private() - held > 5 * IMAGES.nbytes
+        assert private() - held > 2 * IMAGES.nbytes
 
 
 def test_elsewhere_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
