@@ -29,14 +29,6 @@ def test_settings_follow_the_data(tmp_path):
     assert [phase["epochs"] for phase in large["phases"]] == [3, 6]  # 30 and 60 steps of 64 in 18 x 40 images
 
 
-def test_pixels_are_kept_while_they_are_few(tmp_path, monkeypatch):
-    root = draw(tmp_path / "images", 4, 5)  # 20 images of 36 x 48 pixels, three bytes each
-    monkeypatch.setattr("softwarp.own_data.CACHED", 20 * 36 * 48 * 3)
-    assert settings_for(root, protocol="test", cuda=False)["data"]["cache"]
-    monkeypatch.setattr("softwarp.own_data.CACHED", 20 * 36 * 48 * 3 - 1)
-    assert not settings_for(root, protocol="test", cuda=False)["data"]["cache"]
-
-
 def test_the_protocol_decides_which_classes_count(tmp_path):
     root = draw(tmp_path / "images", 12, 2)
     for protocol, classes in (("test", 9), ("validation", 5)):

@@ -12,7 +12,6 @@ from softwarp.data.tables import Table, read_table
 
 STEPS = 60  # of training at least, so that a small folder gets many epochs
 SAMPLED = 64  # images whose size is looked at
-CACHED = 2 << 30  # bytes of decoded images that are worth their place on the disk
 
 
 def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
 
     A pretrained EfficientNet-Lite0 with frozen batch norm is warmed up (head and proxies alone) and then
     trained with the warped softmax under a cosine schedule. Small data sets get more epochs, images smaller
-    than the usual crop a smaller one. Up to 2 GB of images are decoded once and kept.
+    than the usual crop a smaller one.
     """
     name = "csv" if root.suffix.lower() == ".csv" else "folder"
     table = read_table(name, root)
@@ -32,16 +31,14 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
     warm_up = max(1, math.ceil(30 / steps))
     epochs = max(4, math.ceil(STEPS / steps))
     crop = crop_size(table, 224 if cuda else 128)
-    resize = crop * 9 // 8
     rates = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "proxy_learning_rate": 1e-2}
     return {
         "data": {
             "name": name,
             "root": str(root),
-            "resize": resize,
+            "resize": crop * 9 // 8,
             "crop": crop,
             "scale": [0.3, 1.0],
-            "cache": len(table.paths) * 4 * resize**2 <= CACHED,  # of the usual shape, 3 : 4
         },
         "model": {
             "backbone": "efficientnet_lite0",
