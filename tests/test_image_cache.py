@@ -211,14 +211,25 @@ def test_two_that_make_the_same_cache_do_no_harm(folder, tmp_path):
     assert len(names(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (errno.ENOSPC, "no space"),
+        (errno.EDQUOT, "no space"),
+        (errno.EROFS, "no right to write"),
+        (errno.EACCES, "no right to write"),
+        (errno.EPERM, "no right to write"),
+    ],
+)
 @pytest.mark.parametrize("full", ["pixels", "index"])
-def test_a_full_disk_is_said_and_nothing_is_left(folder, tmp_path, monkeypatch, full, code):
+def test_a_disk_that_takes_no_more_is_said_and_nothing_is_left(
+    folder, tmp_path, monkeypatch, full, code, cause
+):
     def fail(*_, **__):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(*((image_cache, "_write_pixels") if full == "pixels" else (np, "savez")), fail)
-    with pytest.raises(OSError, match="no space for the image cache; choose another folder") as raised:
+    with pytest.raises(OSError, match=f"{cause} for the image cache; choose another folder") as raised:
         opened(folder, tmp_path)
     assert raised.value.errno == code
     assert names(tmp_path) == []
