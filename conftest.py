@@ -4,6 +4,10 @@ import os
 import tempfile
 
 
+# Some virtual machines announce AMX and then kill the process that uses it; tests need no such speed.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+
 def pytest_configure(config):
     if hasattr(config, "workerinput"):
         return  # processes of pytest-xdist share the folder of the one that started them
