@@ -3,7 +3,6 @@
 import os
 import tempfile
 
-
 # Some virtual machines announce AMX and then kill the process that uses it; tests need no such speed.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 

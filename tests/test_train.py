@@ -13,6 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 from rich.progress import Progress
+from support.tiny_runs import PHASE, Bars, outcome, tiny
 
 from softwarp import tune
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
@@ -22,21 +23,6 @@ from softwarp.runs import Run
 from softwarp.schedule import State
 from softwarp.studies.demo import demo_recipes
 from softwarp.train import BlowUpError, StoppedError, train
-
-PHASE = {"epochs": 1, "learning_rate": 0.005, "proxy_learning_rate": 0.02}
-
-
-def tiny(**changes):
-    return parse_recipe(
-        {
-            "data": {"max_classes": 20},
-            "model": {"embedding_size": 16},
-            "loss": {"name": "warped_softmax", "settings": {"alpha": 4.0, "k1": 0.8, "k2": 1.2}},
-            "batches": {"classes": 10, "samples": 4},
-            "phases": [PHASE, {**PHASE, "warp": {"alpha": 2.0}}],
-            **changes,
-        }
-    )
 
 
 @pytest.fixture(scope="module")
@@ -147,36 +133,6 @@ def test_a_search_goes_on_where_it_stopped_and_never_sees_test_classes(tmp_path,
         tune.search(impossible, tmp_path / "impossible", trials=2)
     with pytest.raises(ValueError, match="evaluates on validation classes"):
         tune.search(tiny(evaluation={"split": "test"}), tmp_path, trials=1)
-
-
-class Bars:
-    """In the place of progress bars: calls `act` after so many steps."""
-
-    def __init__(self, steps, act):
-        self.steps, self.act = steps, act
-
-    console = Console(file=io.StringIO())
-
-    def update(self, *inputs, **keywords):
-        pass
-
-    def start_task(self, task):
-        pass
-
-    def add_task(self, *inputs, **keywords):
-        return 0
-
-    def advance(self, task, amount):
-        self.steps -= 1
-        if self.steps == 0:
-            self.act()
-
-
-def outcome(run):
-    """All that must not depend on how often a run was interrupted."""
-    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history()]
-    files = [(run.folder / name).read_bytes() for name in ("model.safetensors", "embeddings.safetensors")]
-    return rows, files, run.result()["metrics"]
 
 
 def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(trained, tmp_path):
@@ -340,7 +296,7 @@ def test_bfloat16_trains(tmp_path):
     assert history[-1]["loss"] < history[0]["loss"]
 
 
-KILLS = Path(__file__).with_name("kill_runs.py")
+KILLS = Path(__file__).parent / "support" / "kill_runs.py"
 
 
 def test_a_killed_run_goes_on_to_the_very_same_end(tmp_path):

@@ -18,7 +18,7 @@ HEAD = """# Losses
 Each is made by `build_loss(name, num_classes, embedding_size, **settings)` and called
 `loss(embeddings, labels)`. `softwarp losses` lists them, `softwarp losses NAME` explains one. This page is
 made from the same cards by `python -m softwarp.studies.losses_docs`; every loss is held to a loop in float64
-written from its equation (`tests/test_loss_conformance.py`). To add one, see
+written from its equation (`tests/losses/test_conformance.py`). To add one, see
 [examples/own_loss.py](../examples/own_loss.py).
 
 | name | loss | year | distance | kind | a batch needs | Recall@1 | MAP@R | settings |

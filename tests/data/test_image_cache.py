@@ -1,0 +1,294 @@
+import errno
+import os
+import pickle
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.pictures import jpeg, noise, truncated
+from torch.utils.data import DataLoader
+
+from softwarp.data import image_cache, images
+from softwarp.data.image_cache import ImageCache
+from softwarp.data.images import ImageDataset, as_batch, read_image
+
+SIDE = 24
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A wide, a tall, a small, a broken and a single-pixel image."""
+    root = tmp_path / "images"
+    jpeg(root / "wide.jpg", noise(90, 50))
+    jpeg(root / "tall.jpg", noise(31, 200))
+    jpeg(root / "small.jpg", noise(20, 22))
+    truncated(root / "broken.jpg")
+    Image.new("RGB", (1, 1), (9, 8, 7)).save(root / "pixel.png")
+    return root, ["wide.jpg", "tall.jpg", "small.jpg", "broken.jpg", "pixel.png"]
+
+
+def opened(source, tmp_path, **settings):
+    settings = {"shorter_side": SIDE, "folder": tmp_path / "cache", "workers": 2} | settings
+    return ImageCache.open(*source, **settings)
+
+
+def names(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache").iterdir())
+
+
+def test_the_cache_equals_direct_decoding(folder, tmp_path):
+    root, paths = folder
+    cache = opened(folder, tmp_path)
+    assert len(cache) == 5
+    assert [tuple(cache[i].shape) for i in (0, 1, 2, 4)] == [
+        (3, 24, 43),
+        (3, 154, 24),
+        (3, 22, 20),
+        (3, 1, 1),
+    ]
+    assert cache[4].flatten().tolist() == [9, 8, 7]
+    transform = images.test_transform(resize=SIDE, crop=SIDE)
+    for item in (0, 1, 2, 4):
+        assert cache[item].dtype == torch.uint8
+        assert torch.equal(
+            transform(cache[item]), transform(read_image(root / paths[item], shorter_side=SIDE))
+        )
+    Image.new("RGB", (1000, 1)).save(root / "thin.png")
+    assert opened((root, ["thin.png"]), tmp_path)[0].shape == (3, 1, 16)
+
+
+def test_broken_images_raise_the_same_error(folder, tmp_path):
+    root, paths = folder
+    with pytest.raises(ValueError, match="truncated") as direct:
+        read_image(root / paths[3], shorter_side=SIDE)
+    cache = opened(folder, tmp_path)
+    with pytest.raises(ValueError, match="truncated") as cached:
+        cache[3]
+    assert str(cached.value) == str(direct.value)
+    with pytest.raises(IndexError):
+        cache[5]
+
+
+def test_nothing_but_broken_images_is_a_cache_too(folder, tmp_path):
+    root, _ = folder
+    for _ in range(2):
+        cache = opened((root, ["broken.jpg"]), tmp_path)
+        with pytest.raises(ValueError, match="truncated"):
+            cache[0]
+
+
+def test_a_cache_is_made_once_and_anew_for_new_content(folder, tmp_path, monkeypatch):
+    root, paths = folder
+    steps = []
+    opened(folder, tmp_path, advance=lambda: steps.append(1))
+    assert (len(steps), len(names(tmp_path))) == (5, 2)
+    opened(folder, tmp_path, advance=lambda: steps.append(1))
+    assert (len(steps), len(names(tmp_path))) == (5, 2)
+    jpeg(root / paths[2], noise(20, 22, seed=1))
+    renewed = opened(folder, tmp_path, advance=lambda: steps.append(1))
+    assert (len(steps), len(names(tmp_path))) == (10, 4)
+    expected = np.asarray(read_image(root / paths[2]))
+    assert np.array_equal(renewed[2].permute(1, 2, 0).numpy(), expected)
+    opened(folder, tmp_path, shorter_side=SIDE - 1)
+    assert len(names(tmp_path)) == 6
+    opened((root, paths[::-1]), tmp_path)
+    assert len(names(tmp_path)) == 8
+    monkeypatch.setattr(image_cache, "version", lambda package: f"another {package}")
+    opened(folder, tmp_path)
+    assert len(names(tmp_path)) == 10
+    monkeypatch.setattr(image_cache, "FORMAT", 0)
+    opened(folder, tmp_path)
+    assert len(names(tmp_path)) == 12
+
+
+def test_the_usual_place_is_the_cache_folder(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "home"))
+    cache = opened(folder, tmp_path, folder=None)
+    assert cache.pixels.parent == tmp_path / "home" / "images"
+
+
+def test_what_nobody_has_used_for_a_month_goes_when_a_cache_is_made(folder, tmp_path):
+    used, left = opened(folder, tmp_path), opened(folder, tmp_path, shorter_side=SIDE - 1)
+    long_ago = time.time() - image_cache.UNUSED - 10
+    (tmp_path / "cache" / f".{used.pixels.name}.x7").write_bytes(b"left by a killed process")
+    others = {"thesis.txt", "thesis.npz", "thesis.pixels", ".thesis.npz.x7"}
+    for name in others:
+        (tmp_path / "cache" / name).write_text("of somebody who keeps it here")
+    assert left[0].shape == (3, 23, 41)
+    for path in (tmp_path / "cache").iterdir():
+        os.utime(path, (long_ago, long_ago))
+    assert opened(folder, tmp_path).pixels == used.pixels
+    assert len(names(tmp_path)) == 9, "nothing goes before its place is needed"
+    new = opened(folder, tmp_path, shorter_side=SIDE - 2)
+    kept = {
+        path.with_suffix(suffix).name for path in (used.pixels, new.pixels) for suffix in (".npz", ".pixels")
+    }
+    assert set(names(tmp_path)) == kept | others
+    assert left[1].shape == (3, 148, 23), "a cache in use stays readable"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_killed_process_leaves_nothing_that_is_taken_for_whole(folder, tmp_path):
+    steps = []
+
+    def die_at_the_third():
+        steps.append(1)
+        if len(steps) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            opened(folder, tmp_path, advance=die_at_the_third)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert names(tmp_path)
+    assert all(name.startswith(".") for name in names(tmp_path))
+    cache = opened(folder, tmp_path, advance=lambda: steps.append(1))
+    assert len(steps) == 5
+    assert cache[4].flatten().tolist() == [9, 8, 7]
+
+
+@pytest.mark.parametrize("damage", ["no index", "half an index", "half the pixels", "no pixels"])
+def test_a_damaged_cache_is_made_again(folder, tmp_path, damage):
+    cache = opened(folder, tmp_path)
+    path = cache.pixels if "pixels" in damage else cache.pixels.with_suffix(".npz")
+    if "half" in damage:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        path.unlink()
+    again = opened(folder, tmp_path)
+    assert torch.equal(again[1], opened(folder, tmp_path / "elsewhere")[1])
+
+
+class _Evil:
+    def __reduce__(self):
+        return os.mkdir, ("code ran",)
+
+
+def test_an_index_cannot_run_code(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    index = opened(folder, tmp_path).pixels.with_suffix(".npz")
+    with np.load(index) as archive:
+        np.savez(index, **{**archive, "causes": np.array([_Evil()] * 5, object)})
+    with pytest.raises(ValueError, match="truncated"):
+        opened(folder, tmp_path)[3]  # made again
+    assert not (tmp_path / "code ran").exists()
+
+
+def test_the_index_takes_its_place_last(folder, tmp_path, monkeypatch):
+    placed, replace = [], Path.replace
+    monkeypatch.setattr(Path, "replace", lambda *ends: placed.append(ends[1].suffix) or replace(*ends))
+    opened(folder, tmp_path)
+    assert placed == [".pixels", ".npz"]
+
+
+def test_two_that_make_the_same_cache_do_no_harm(folder, tmp_path):
+    """Each waits after its first image until the other has begun."""
+    gate, results = threading.Barrier(2, timeout=20), []
+
+    def make():
+        waits = iter([gate.wait])
+        cache = opened(folder, tmp_path, advance=lambda: next(waits, int)())
+        results.append([cache[i].clone() for i in (0, 1, 2, 4)])
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert len(names(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (errno.ENOSPC, "no space"),
+        (errno.EDQUOT, "no space"),
+        (errno.EROFS, "no right to write"),
+        (errno.EACCES, "no right to write"),
+        (errno.EPERM, "no right to write"),
+    ],
+)
+@pytest.mark.parametrize("full", ["pixels", "index"])
+def test_a_disk_that_takes_no_more_is_said_and_nothing_is_left(
+    folder, tmp_path, monkeypatch, full, code, cause
+):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(*((image_cache, "_write_pixels") if full == "pixels" else (np, "savez")), fail)
+    with pytest.raises(OSError, match=f"{cause} for the image cache; choose another folder") as raised:
+        opened(folder, tmp_path)
+    assert raised.value.errno == code
+    assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_that_is_full_when_buffers_are_written_leaves_nothing(folder, tmp_path, monkeypatch):
+    def fill(file, **_):
+        file.write(b"waits in the buffer")
+        with Path("/dev/full").open("wb") as full:
+            os.dup2(full.fileno(), file.fileno())
+
+    monkeypatch.setattr(np, "savez", fill)
+    with pytest.raises(OSError, match="no space for the image cache"):
+        opened(folder, tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_a_missing_file_is_no_cache(folder, tmp_path):
+    root, paths = folder
+    with pytest.raises(FileNotFoundError):
+        opened((root, [*paths, "missing.jpg"]), tmp_path)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_threads_do_not_run_far_ahead():
+    waiting = iter(range(100))
+    results = image_cache._in_order(lambda item: item, waiting, workers=2)
+    assert next(results) == 0
+    assert next(waiting) == 8  # those before it are being computed
+    assert list(results) == [*range(1, 8), *range(9, 100)]
+
+
+def test_a_pickled_cache_opens_its_own_map(folder, tmp_path):
+    cache = opened(folder, tmp_path)
+    first = cache[0].clone()
+    copy = pickle.loads(pickle.dumps(cache))
+    assert copy._map is None
+    assert torch.equal(copy[0], first)
+    copy[0].zero_()  # even if somebody does
+    assert torch.equal(cache[0], first)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_dataset_reads_from_the_cache_in_workers(folder, tmp_path):
+    root, paths = folder
+    cache = opened(folder, tmp_path)
+    assert cache[0] is not None  # mapped before the workers start
+    transform = images.train_transform("resize_random_crop", resize=SIDE, crop=16)
+    settings = {"shorter_side": SIDE, "replace": False}
+    cached = ImageDataset(root, paths, torch.zeros(5), transform, cache=cache, **settings)
+    direct = ImageDataset(root, paths, torch.zeros(5), transform, **settings)
+    draws = [[(0, 1), (3, 2), (1, 3)], [(2, 4), (4, 5)]]
+    expected = [direct.__getitems__(draw) for draw in draws]
+    shutil.rmtree(root)  # so that pixels come from the cache or not at all
+    batches = list(DataLoader(cached, batch_sampler=draws, collate_fn=as_batch, num_workers=2))
+    for batch, wanted in zip(batches, expected, strict=True):
+        assert torch.equal(batch.images, wanted.images)
+        assert batch.items.tolist() == wanted.items.tolist()
+        assert batch.broken == wanted.broken
+    with pytest.raises(ValueError, match="2 paths but 5 images in the cache"):
+        ImageDataset(root, paths[:2], torch.zeros(2), transform, cache=cache, **settings)

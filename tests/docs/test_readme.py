@@ -1,0 +1,99 @@
+"""The README keeps its word: tables come from results/, the snippet and the example run, the tree is true."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from softwarp.studies import demo
+from softwarp.studies.demo import demo_recipes, over_seeds
+from softwarp.studies.tables import with_tables
+from softwarp.tune import apply, space
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_tables_are_made_from_results():
+    assert with_tables(README, ROOT / "results") == README
+    assert with_tables(README.replace("± ", "± 9"), ROOT / "results") == README
+
+
+def test_the_demo_runs_what_the_search_found():
+    """With the same number of trials for each loss, on validation classes."""
+    import json
+
+    outcome = json.loads((ROOT / "results" / "demo_search.json").read_text())
+    assert outcome["split"] == "validation"
+    assert len({len(outcome[name]["trials"]) for name in demo_recipes()}) == 1
+    for name, recipe in demo_recipes().items():
+        found = outcome[name]
+        assert found["best"]["value"] == max(trial["value"] for trial in found["trials"])
+        assert set(found["space"]) == set(space(recipe))
+        best = apply(recipe, found["best"]["settings"])
+        for ours, theirs in zip(recipe.phases, best.phases, strict=True):
+            assert ours.learning_rate == pytest.approx(theirs.learning_rate, rel=0.01)
+            assert ours.proxy_learning_rate == pytest.approx(theirs.proxy_learning_rate, rel=0.01)
+        assert recipe.loss.settings == pytest.approx(best.loss.settings, rel=0.01)
+
+
+def test_mean_and_deviation_over_seeds():
+    def result(value):
+        metrics = dict.fromkeys(("recall@1", "recall@2", "recall@4", "map@r", "nmi", "avg_dtp"), value)
+        return {"rows": [{"loss": "a", "metrics": metrics, "seconds": value}]}
+
+    (row,) = over_seeds([result(1.0), result(2.0), result(3.0)])
+    assert (row["mean"]["map@r"], row["deviation"]["map@r"], row["seconds"]) == (2.0, 1.0, 2.0)
+
+
+def test_one_seed_is_refused_before_anything_is_trained(monkeypatch):
+    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("trained"))
+    app = typer.Typer()
+    app.command()(demo.main)
+    result = CliRunner().invoke(app, ["--seeds", "1"])
+    assert result.exit_code == 2
+    assert "--seeds" in result.output
+
+
+def test_the_snippet_runs():
+    (snippet,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(snippet.splitlines()) <= 13
+    exec(compile(snippet, "README.md", "exec"), {})
+
+
+def test_the_quickstart_runs_and_is_short(capsys):
+    path = ROOT / "examples" / "quickstart.py"
+    assert len(path.read_text().splitlines()) <= 60
+    metrics = runpy.run_path(str(path))["main"](epochs=1, max_classes=40)
+    assert metrics["recall@1"] > 0.2
+    assert "alpha 5" in capsys.readouterr().out
+
+
+def test_a_loss_of_one_s_own_takes_one_file_and_one_line(capsys):
+    from softwarp.losses import LOSSES
+
+    before = dict(LOSSES)
+    try:
+        module = runpy.run_path(str(ROOT / "examples" / "own_loss.py"))
+        assert set(LOSSES) - set(before) == {"student"}
+        assert module["main"](steps=60) > 0.9
+    finally:
+        LOSSES.pop("student", None)
+    assert "Recall@1" in capsys.readouterr().out
+
+
+def test_every_link_and_every_file_of_the_tree_exists():
+    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if not link.startswith("http")]
+    assert links
+    assert all((ROOT / link).exists() for link in links)
+    (tree,) = re.findall(r"```\n(src/softwarp/\n.*?)```", README, flags=re.DOTALL)
+    folders: list[Path] = []
+    for line in tree.splitlines():
+        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        folders = [*folders[:depth], Path(name)]
+        assert (ROOT.joinpath(*folders)).exists(), line
+    for module in (ROOT / "src" / "softwarp").glob("*.py"):
+        assert module.name == "__init__.py" or f"  {module.name} " in tree

@@ -1,0 +1,67 @@
+"""The demo goes on where it was stopped, and starts anew when it was finished."""
+
+import pytest
+from support.tiny_runs import Bars, tiny
+
+from softwarp.runs import Run
+from softwarp.studies import demo
+from softwarp.train import StoppedError
+
+STEPS = 12  # of a tiny run
+
+
+@pytest.fixture(autouse=True)
+def tiny_demo(monkeypatch):
+    """Three losses on 20 characters, and no report."""
+    recipes = {"warped_softmax": tiny()}
+    for name in ("euclidean_softmax", "proxy_nca_pp"):
+        recipes[name] = tiny(loss={"name": name}, phases=tiny().model_dump()["phases"][:1] * 2)
+    monkeypatch.setattr(demo, "demo_recipes", lambda: recipes)
+    monkeypatch.setattr(demo, "write_report", lambda *_: None)
+
+
+def stop():
+    raise StoppedError
+
+
+def metrics(result):
+    return [(row["loss"], row["cells"], row["metrics"]) for row in result["rows"]]
+
+
+def test_a_stopped_demo_goes_on_to_the_same_table(tmp_path):
+    whole = demo.run_demo(tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        demo.run_demo(tmp_path / "cut", progress=Bars(STEPS + 8, stop))
+    first = tmp_path / "cut" / "warped_softmax" / "result.json"
+    before = first.stat().st_mtime_ns
+    assert not (tmp_path / "cut" / "result.json").exists()
+    bars = Bars(0, None)
+    assert metrics(demo.run_demo(tmp_path / "cut", progress=bars)) == metrics(whole)
+    assert first.stat().st_mtime_ns == before
+    assert -bars.steps == 2 * STEPS - 6  # the second goes on after its first epoch
+
+
+def test_a_finished_demo_starts_anew_and_what_it_left_is_not_taken_for_the_new_one(tmp_path):
+    demo.run_demo(tmp_path)
+    with pytest.raises(StoppedError):
+        demo.run_demo(tmp_path, progress=Bars(8, stop))
+    assert not any(Run(tmp_path / name).finished() for name in demo.LOSSES)
+    bars = Bars(0, None)
+    demo.run_demo(tmp_path, progress=bars)
+    assert -bars.steps == 3 * STEPS - 6
+
+
+def test_a_stopped_demo_of_another_seed_starts_anew(tmp_path):
+    with pytest.raises(StoppedError):
+        demo.run_demo(tmp_path, seed=1, progress=Bars(STEPS + 8, stop))
+    bars = Bars(0, None)
+    result = demo.run_demo(tmp_path, seed=0, progress=bars)
+    assert -bars.steps == 3 * STEPS
+    assert {row["recipe"]["seed"] for row in result["rows"]} == {0}
+
+
+def test_a_demo_without_its_report_is_not_finished(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "write_report", lambda *_: stop())
+    with pytest.raises(StoppedError):
+        demo.run_demo(tmp_path)
+    assert not (tmp_path / "result.json").exists()

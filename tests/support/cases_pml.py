@@ -1,0 +1,145 @@
+"""How the losses from pytorch-metric-learning are tried: references, mutants, settings other than defaults.
+
+Settings are chosen off the defaults where a mutant that forgets one could hide behind the default.
+"""
+
+from support import references_pml as references
+from support.loss_cases import Case
+
+PAIRS = "its first sample of a class is the anchor, its second the positive: order within a class counts"
+
+CASES: dict[str, Case] = {
+    "contrastive": Case(
+        reference=references.contrastive,
+        settings={"pos_margin": 0.3, "neg_margin": 1.2},
+        mutants=(
+            ("FromPML(pos_margin=pos_margin, neg", "FromPML(pos_margin=0.0, neg"),
+            ("neg_margin=neg_margin, distance=lp_distance())", "neg_margin=1.0, distance=lp_distance())"),
+            (
+                "neg_margin=neg_margin, distance=lp_distance())",
+                "neg_margin=neg_margin, distance=lp_distance(power=2))",
+            ),
+        ),
+    ),
+    "triplet": Case(
+        reference=references.triplet,
+        mutants=(
+            ("squared = lp_distance(power=2)", "squared = lp_distance()"),
+            ("type_of_triplets=mining", 'type_of_triplets="all"'),
+            ("margin: float = 0.2, mining", "margin: float = 0.3, mining"),
+        ),
+    ),
+    "n_pair": Case(
+        reference=references.n_pair,
+        samples=5,  # two rounds, and one sample left out
+        order=PAIRS,
+        mutants=(
+            ("DotProductSimilarity(normalize_embeddings=False)", "DotProductSimilarity()"),
+            ("LpRegularizer(power=2)", "LpRegularizer(power=1)"),
+            ("embedding_reg_weight=norm_penalty", "embedding_reg_weight=0.0"),
+            ("- 1, 2):", "- 1, 4):"),
+        ),
+    ),
+    "lifted_structure": Case(
+        reference=references.lifted_structure,
+        mutants=(
+            ("lp_distance(normalize_embeddings=False)", "lp_distance()"),
+            ("FromPML(neg_margin=margin", "FromPML(neg_margin=2 * margin"),
+        ),
+    ),
+    "margin": Case(
+        reference=references.margin,
+        settings={"sampling": "all", "nu": 0.1},
+        mutants=(
+            ("margin=margin, beta=beta, nu=nu,", "margin=margin, beta=beta, nu=0.0,"),
+            ("beta=self.boundaries)", "beta=2 * self.boundaries)"),
+            ("margin=margin, beta=beta, nu", "margin=beta, beta=beta, nu"),
+        ),
+    ),
+    "multi_similarity": Case(
+        reference=references.multi_similarity,
+        mutants=(
+            ("MultiSimilarityMiner(epsilon=epsilon)", "MultiSimilarityMiner(epsilon=0.0)"),
+            ("beta=beta, base=base)", "beta=beta, base=1.0)"),
+            ("FromPML(alpha=alpha, beta=beta, base", "FromPML(alpha=beta, beta=alpha, base"),
+        ),
+    ),
+    "circle": Case(
+        reference=references.circle,
+        gradcheck=False,  # the weights are held fixed in the gradient
+        mutants=(
+            ("FromPML(m=margin,", "FromPML(m=margin / 2,"),
+            ("m=margin, gamma=gamma)", "m=margin, gamma=gamma / 2)"),
+        ),
+    ),
+    "fast_ap": Case(
+        reference=references.fast_ap,
+        mutants=(
+            ("num_bins=num_bins, distance", "num_bins=num_bins + 1, distance"),
+            ("distance=lp_distance(power=2))", "distance=lp_distance(power=1))"),
+        ),
+    ),
+    "supcon": Case(
+        reference=references.supcon,
+        mutants=(
+            ("FromPML(temperature=temperature)", "FromPML(temperature=2 * temperature)"),
+            ("temperature: float = 0.1", "temperature: float = 0.07"),
+        ),
+    ),
+    "proxy_anchor": Case(
+        reference=references.proxy_anchor,
+        mutants=(
+            ("proxies=self.proxies)", "proxies=-self.proxies)"),
+            ("margin=margin, alpha=alpha)", "margin=-margin, alpha=alpha)"),
+        ),
+    ),
+    "soft_triple": Case(
+        reference=references.soft_triple,
+        settings={"centers_per_class": 3, "gamma": 0.2},
+        mutants=(
+            ("gamma=gamma,", "gamma=0.1,"),
+            ("return value + self.tau *", "return value - self.tau *"),
+            ("la=scale", "la=scale / 2"),
+            ("distances.sum() / (2 *", "distances.sum() / (1 *"),
+        ),
+    ),
+    "normalized_softmax": Case(
+        reference=references.normalized_softmax,
+        mutants=(
+            ("temperature=temperature)\n        self.proxies", "temperature=1.0)\n        self.proxies"),
+            ("temperature: float = 0.05", "temperature: float = 0.1"),
+        ),
+    ),
+    "large_margin_softmax": Case(
+        reference=references.large_margin_softmax,
+        settings={"margin": 3, "first_plain": 4.0, "last_plain": 0.5},
+        mutants=(
+            ('pml_name = "LargeMarginSoftmaxLoss"', 'pml_name = "SphereFaceLoss"'),
+            ("/ (1 + plain)", "/ (2 + plain)"),
+            ("(plain * own + with_margin(own))", "(plain * own - with_margin(own))"),
+            ("clamp_min(last)", "clamp_max(last)"),
+        ),
+    ),
+    "sphereface": Case(
+        reference=references.sphereface,
+        settings={"margin": 3, "first_plain": 0.0, "last_plain": 0.0},
+        mutants=(
+            ('pml_name = "SphereFaceLoss"', 'pml_name = "LargeMarginSoftmaxLoss"'),
+            ("getattr(losses, self.pml_name)", "losses.CosFaceLoss"),
+        ),
+    ),
+    "cosface": Case(
+        reference=references.cosface,
+        mutants=(
+            ("import CosFaceLoss as", "import ArcFaceLoss as"),
+            ("margin: float = 0.35", "margin: float = 0.4"),
+        ),
+    ),
+    "arcface": Case(
+        reference=references.arcface,
+        mutants=(
+            ("margin=math.degrees(margin)", "margin=margin"),
+            ("margin: float = 0.5, scale", "margin: float = 0.4, scale"),
+        ),
+    ),
+}

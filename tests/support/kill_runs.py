@@ -1,0 +1,63 @@
+"""Start a small run, kill it at a random moment, resume it; as often as asked: `kill_runs.py FOLDER TIMES`.
+
+All in children of one process, which has loaded everything once. Fails unless every outcome is the same.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from softwarp.job import load_source
+from softwarp.runs import Run
+from softwarp.train import train
+from support.tiny_runs import PHASE, outcome, tiny
+
+RECIPE = tiny(
+    phases=[{**PHASE, "epochs": 2}, {**PHASE, "warp": {"alpha": 2.0}}],
+    evaluation={"every": 1, "patience": 3},
+    optimizer={"average": 0.9},
+    checkpoint_minutes=1e-6,  # after every step
+)
+
+
+def child(folder: Path) -> int:
+    """Start or resume the run in a process of its own; return its number."""
+    number = os.fork()
+    if number == 0:
+        try:
+            train(RECIPE, folder, resume=True)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+        os._exit(0)
+    return number
+
+
+def main(folder: Path, times: int) -> None:
+    torch.set_num_threads(1)  # threads do not survive a fork
+    load_source(RECIPE)  # draws the glyphs if nobody has, which must not count as the run's time
+    started = time.perf_counter()
+    assert os.waitpid(child(folder / "whole"), 0)[1] == 0
+    seconds = time.perf_counter() - started
+    whole, killed = outcome(Run(folder / "whole")), 0
+    generator = random.Random(times)
+    for number in range(times):
+        own = folder / str(number)
+        process = child(own)
+        time.sleep(generator.uniform(0.05, 0.95) * seconds)
+        os.kill(process, signal.SIGKILL)
+        killed += os.WIFSIGNALED(os.waitpid(process, 0)[1])
+        assert os.waitpid(child(own), 0)[1] == 0
+        assert outcome(Run(own)) == whole, f"run {number} ended otherwise"
+        assert not [path.name for path in own.iterdir() if path.name.startswith(".")]
+    assert killed > times // 2, "most runs had ended before they were killed"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

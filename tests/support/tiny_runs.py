@@ -1,0 +1,52 @@
+"""Runs that take a second, and what is compared of them."""
+
+import io
+
+from rich.console import Console
+
+from softwarp.recipe import parse_recipe
+
+PHASE = {"epochs": 1, "learning_rate": 0.005, "proxy_learning_rate": 0.02}
+
+
+def tiny(**changes):
+    return parse_recipe(
+        {
+            "data": {"max_classes": 20},
+            "model": {"embedding_size": 16},
+            "loss": {"name": "warped_softmax", "settings": {"alpha": 4.0, "k1": 0.8, "k2": 1.2}},
+            "batches": {"classes": 10, "samples": 4},
+            "phases": [PHASE, {**PHASE, "warp": {"alpha": 2.0}}],
+            **changes,
+        }
+    )
+
+
+class Bars:
+    """In the place of progress bars: calls `act` after so many steps."""
+
+    def __init__(self, steps, act):
+        self.steps, self.act = steps, act
+
+    console = Console(file=io.StringIO())
+
+    def update(self, *inputs, **keywords):
+        pass
+
+    def start_task(self, task):
+        pass
+
+    def add_task(self, *inputs, **keywords):
+        return 0
+
+    def advance(self, task, amount):
+        self.steps -= 1
+        if self.steps == 0:
+            self.act()
+
+
+def outcome(run):
+    """All that must not depend on how often a run was interrupted."""
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history()]
+    files = [(run.folder / name).read_bytes() for name in ("model.safetensors", "embeddings.safetensors")]
+    return rows, files, run.result()["metrics"]
