@@ -81,7 +81,7 @@ def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch.optim.Adam, "step", spy)
     second = {**PHASE, "head_learning_rate": 0.1, "schedule": "step", "step_epochs": 1, "epochs": 2}
-    run = train(tiny(phases=[PHASE, second | {"warp": {"alpha": 1.0, "scale": 2.0}}]), tmp_path)
+    run = train(tiny(phases=[PHASE, second | {"loss_settings": {"alpha": 1.0, "scale": 2.0}}]), tmp_path)
     steps = len(seen) // 3
     assert seen[0] == pytest.approx([0.005, 0.005, 0.02])
     assert seen[steps] == pytest.approx([0.005, 0.1, 0.02])
@@ -231,11 +231,11 @@ def test_an_infinite_gradient_is_seen_before_it_is_clipped(tmp_path, monkeypatch
         train(tiny(), tmp_path)
 
 
-def test_the_zero_line_leaves_the_model_as_it_was(tmp_path):
+def test_the_baseline_leaves_the_model_as_it_was(tmp_path):
     plain = train(tiny(optimizer={"average": 0.5}), tmp_path / "plain")
-    seen = train(tiny(optimizer={"average": 0.5}, evaluation={"zero_line": True}), tmp_path / "seen")
+    seen = train(tiny(optimizer={"average": 0.5}, evaluation={"baseline": True}), tmp_path / "seen")
     assert outcome(seen) == outcome(plain)
-    assert 0 < seen.result()["zero_line"]["recall@1"] < 1
+    assert 0 < seen.result()["baseline"]["recall@1"] < 1
 
 
 def test_patience_stops_a_phase_and_the_best_model_is_kept(tmp_path, monkeypatch):

@@ -160,7 +160,7 @@ def test_processes_that_decode(cores, device, data, workers, tmp_path, monkeypat
 def test_ctrl_c_reaches_the_main_process_and_not_its_workers(tmp_path):
     root = draw(tmp_path / "images", side=300)
     folder = tmp_path / "run"
-    changes = ["phases.1.epochs=60", "data.workers=1", "evaluation.zero_line=false"]
+    changes = ["phases.1.epochs=60", "data.workers=1", "evaluation.baseline=false"]
     words = [sys.executable, "-m", "softwarp", "train", "--data", root, "--output", folder, *changes]
     process = subprocess.Popen(
         words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
@@ -283,8 +283,8 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
         (["evaluation.patience=3", "evaluation.every=99", "--protocol", "validation"], "between 1 and 12"),
         (["evaluation.metric=recal@1"], "choose from recall@1"),
-        (["phases.1.warp.aplha=3"], "phases.1.warp.aplha"),
-        (["phases.1.warp.k1=2"], "0 < k1 <= 1 <= k2"),
+        (["phases.1.loss_settings.aplha=3"], "aplha"),
+        (["phases.1.loss_settings.k1=2"], "0 < k1 <= 1 <= k2"),
         (["loss.settings.alpha=abc"], "warped_softmax cannot be made"),
         (["trackers=[tensorboard"], "is not a value"),
         (["loss.name=triplet", "batches.samples=1"], "2 samples in a batch, but batches.samples is 1"),

@@ -137,12 +137,12 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
 def try_warps(recipe: Recipe, loss: nn.Module) -> None:
     """Raise a ValueError for a warp that a later phase could not set."""
     for number, phase in enumerate(recipe.phases):
-        if phase.warp and not isinstance(loss, WarpedSoftmaxLoss):
+        if phase.loss_settings and not isinstance(loss, WarpedSoftmaxLoss):
             raise ValueError(
-                f"phase {number} sets {', '.join(phase.warp)}, but only warped_softmax has a warp"
+                f"phase {number} sets {', '.join(phase.loss_settings)}, but only warped_softmax has a warp"
             )
-        if phase.warp and isinstance(loss, WarpedSoftmaxLoss):
-            deepcopy(loss).set_warp(**phase.warp)
+        if phase.loss_settings and isinstance(loss, WarpedSoftmaxLoss):
+            deepcopy(loss).set_warp(**phase.loss_settings)
 
 
 def check_data(run: Run, sha256: str, source: Source) -> None:

@@ -53,7 +53,7 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
             {"epochs": warm_up, "freeze_backbone": True, **rates, "proxy_learning_rate": 0.1},
             {"epochs": epochs, "schedule": "cosine", **rates},
         ],
-        "evaluation": {"split": protocol, "zero_line": True, "observed": 500},
+        "evaluation": {"split": protocol, "baseline": True, "avg_dtp_images": 500},
     }
 
 

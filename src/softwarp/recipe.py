@@ -86,7 +86,7 @@ class OptimizerPart(Part):
 
 
 class Phase(Part):
-    """A stretch of training; `warp` changes parameters of the warped softmax at its start."""
+    """A stretch of training; `loss_settings` takes effect at its start."""
 
     epochs: int = Field(ge=1)
     learning_rate: float = Field(gt=0, description="of the backbone")
@@ -97,7 +97,7 @@ class Phase(Part):
     step_epochs: int = Field(10, ge=1, description="schedule step: epochs between two drops")
     gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of a drop")
     plateau: int = Field(4, ge=1, description="schedule plateau: validations without gain before a drop")
-    warp: dict[Literal["alpha", "k1", "k2", "scale", "delta"], float] = {}
+    loss_settings: dict[str, float] = Field({}, description="settings of the loss from here on")
 
 
 class EvaluationPart(Part):
@@ -109,8 +109,8 @@ class EvaluationPart(Part):
     every: int = Field(0, ge=0, description="epochs between two looks at the validation classes; 0: none")
     metric: str = Field("recall@1", description="that plateau and patience follow")
     patience: int | None = Field(None, ge=1, description="looks without gain before training stops early")
-    observed: int = Field(2000, ge=0, description="training images on which AvgDTP is followed; 0: none")
-    zero_line: bool = Field(False, description="measure the untrained model's pooled features, too")
+    avg_dtp_images: int = Field(2000, ge=0, description="training images that AvgDTP is measured on; 0: none")
+    baseline: bool = Field(False, description="measure the untrained model's pooled features, too")
 
     @model_validator(mode="after")
     def _metric_exists(self) -> "EvaluationPart":
@@ -276,7 +276,7 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     batches = new["batches"] = dict(new.get("batches") or {})
     batches["samples"] = max(batches.get("samples", card.samples), card.min_samples)
     for phase in new.get("phases", []):
-        phase.pop("warp", None)
+        phase.pop("loss_settings", None)
         head = float(phase.get("head_learning_rate") or phase["learning_rate"])
         phase["proxy_learning_rate"] = head * card.proxy_rate_ratio
     return new

@@ -67,8 +67,8 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
             Run.create(folder, recipe)
     job.restore()
     state, epoch_steps = job.state, len(job.batches)
-    if recipe.evaluation.zero_line and "zero_line" not in state.notes:
-        state.notes["zero_line"] = evaluate(job, job.judged.features, distance="cosine", clustering=False)
+    if recipe.evaluation.baseline and "baseline" not in state.notes:
+        state.notes["baseline"] = evaluate(job, job.judged.features, distance="cosine", clustering=False)
     stream, saved = job.stream(), time.perf_counter()
     advance = show_bars(job, progress)
     with _asked_to_stop(job) as asked:
@@ -147,8 +147,8 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
 def start_phase(phase: Phase, job: Job) -> None:
     """Set the loss's warp for this phase; the optimizer keeps its state."""
     job.state.drops = job.state.since_drop = job.state.since_best = 0
-    if phase.warp and isinstance(job.loss, WarpedSoftmaxLoss):
-        job.loss.set_warp(**phase.warp)
+    if phase.loss_settings and isinstance(job.loss, WarpedSoftmaxLoss):
+        job.loss.set_warp(**phase.loss_settings)
 
 
 def set_rates(job: Job, phase: Phase, epoch: float) -> None:
@@ -260,7 +260,7 @@ def evaluate(
 def distance_to_proxy(job: Job) -> float | None:
     """Return AvgDTP in the space where the loss measures, None for a loss without one proxy a class."""
     proxies, count = getattr(job.loss, "proxies", None), len(job.source.labels)
-    observed = min(job.recipe.evaluation.observed, count)
+    observed = min(job.recipe.evaluation.avg_dtp_images, count)
     if not isinstance(proxies, Tensor) or proxies.shape[0] != len(job.source.names) or not observed:
         return None
     items = torch.linspace(0, count - 1, observed).long()
@@ -313,12 +313,12 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
         "epoch": epoch + 1,
         "step": step,
         "classes": classes,
-        "loss": job.recipe.loss.model_dump() | {"warp": job.recipe.phases[number].warp},
+        "loss": job.recipe.loss.model_dump() | {"phase": job.recipe.phases[number].loss_settings},
         "learning_rates": rates,
     }
     if job.accelerator.is_main_process:
         job.run.log(row)
-    settings = job.recipe.loss.settings | job.recipe.phases[number].warp
+    settings = job.recipe.loss.settings | job.recipe.phases[number].loss_settings
     return BlowUpError(
         f"training blew up in phase {number}, epoch {epoch + 1}, step {step}: {what}; {culprits}. Loss "
         f"{job.recipe.loss.name} with {settings}, learning rates of backbone, head and proxies {rates}. The "

@@ -43,7 +43,7 @@ def test_alpha_is_drawn_phase_by_phase():
     recipe = demo_recipes()["warped_softmax"].model_dump()
     recipe["loss"]["settings"]["alpha"] = 7.0
     recipe["phases"][0]["epochs"], recipe["phases"][1]["epochs"] = 2, 1
-    recipe["phases"][1]["warp"] = {"alpha": 3.0}
+    recipe["phases"][1]["loss_settings"] = {"alpha": 3.0}
     runs = {"warped": _Run(type(demo_recipes()["warped_softmax"]).model_validate(recipe)),
             "other": _Run(demo_recipes()["proxy_nca_pp"])}  # fmt: skip
     assert radii(runs) == {"warped": [7.0, 7.0, 3.0]}

@@ -19,7 +19,7 @@ from softwarp.train import train
 from support.tiny_runs import PHASE, outcome, tiny
 
 RECIPE = tiny(
-    phases=[{**PHASE, "epochs": 2}, {**PHASE, "warp": {"alpha": 2.0}}],
+    phases=[{**PHASE, "epochs": 2}, {**PHASE, "loss_settings": {"alpha": 2.0}}],
     evaluation={"every": 1, "patience": 3},
     optimizer={"average": 0.9},
     checkpoint_minutes=1e-6,  # after every step

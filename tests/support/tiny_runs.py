@@ -16,7 +16,7 @@ def tiny(**changes):
             "model": {"embedding_size": 16},
             "loss": {"name": "warped_softmax", "settings": {"alpha": 4.0, "k1": 0.8, "k2": 1.2}},
             "batches": {"classes": 10, "samples": 4},
-            "phases": [PHASE, {**PHASE, "warp": {"alpha": 2.0}}],
+            "phases": [PHASE, {**PHASE, "loss_settings": {"alpha": 2.0}}],
             **changes,
         }
     )

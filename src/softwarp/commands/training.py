@@ -212,7 +212,7 @@ def _report(results: list[dict[str, Any]], folder: Path) -> None:
         summary = {"seeds": len(results), "mean": mean, "deviation": deviation, "runs": results}
         write_json(folder / "seeds.json", summary)
     Console().print(_table(results, mean, deviation))
-    before = results[0].get("zero_line", {}).get("recall@1", 0.0)
+    before = results[0].get("baseline", {}).get("recall@1", 0.0)
     if mean["recall@1"] < before:
         text = f"recall@1 is lower than before training ({before:.4f})"
         typer.secho(f"{text}: train longer, or with lower learning rates", fg="yellow", err=True)
@@ -225,7 +225,7 @@ def _report(results: list[dict[str, Any]], folder: Path) -> None:
 def _table(results: list[dict[str, Any]], mean: dict[str, float], deviation: dict[str, float]) -> "Table":
     from rich.table import Table
 
-    first, zero = results[0], results[0].get("zero_line", {})
+    first, zero = results[0], results[0].get("baseline", {})
     title = f"{first['name']}: {first['classes']['evaluated']} unseen {first['split']} classes"
     table = Table("metric", title=title)
     table.add_column(f"{len(results)} seeds" if deviation else "value", justify="right")

@@ -58,7 +58,7 @@ def radii(runs: dict[str, Run]) -> dict[str, list[float]]:
         if alpha is not None:
             steps = []
             for phase in recipe.phases:
-                alpha = phase.warp.get("alpha", alpha)
+                alpha = phase.loss_settings.get("alpha", alpha)
                 steps += [float(alpha)] * phase.epochs
             found[title] = steps
     return found

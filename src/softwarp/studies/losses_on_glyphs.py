@@ -26,7 +26,7 @@ METRICS = ("recall@1", "map@r")
 BUDGET = (
     "data.max_classes=250",
     "phases=[{epochs: 4, learning_rate: 0.002, proxy_learning_rate: 0.02, schedule: cosine}]",
-    "evaluation={split: validation, clustering: false, zero_line: true}",
+    "evaluation={split: validation, clustering: false, baseline: true}",
 )
 
 
@@ -51,9 +51,9 @@ def study(name: str, folder: Path, trials: int, progress: Progress | None = None
         "settings": settings,
         "first_loss": run.history()[0]["loss"],
         "last_loss": run.history()[-1]["loss"],
-        "untrained": _metrics(run.result()["zero_line"]),
+        "untrained": _metrics(run.result()["baseline"]),
         "classes": run.result()["classes"],
-        "defaults": _metrics(default["metrics"]) | {"untrained": _metrics(default["zero_line"])},
+        "defaults": _metrics(default["metrics"]) | {"untrained": _metrics(default["baseline"])},
     }
 
 
