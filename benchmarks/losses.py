@@ -29,8 +29,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of, find_loss
-from softwarp.runs import environment, write_json
+from softwarp.runs import environment
 
 # What a loss cannot be built without; the range of the warp is that of a trained model.
 SETTINGS: dict[str, dict[str, Any]] = {"warped_softmax": {"alpha": 25.0, "k1": 0.8, "k2": 1.15}}

@@ -27,7 +27,8 @@ from softwarp.data.images import PREFETCHED, Batch
 from softwarp.files import write_text
 from softwarp.job import Job, load_source, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
-from softwarp.recipe import find_recipe, override, parse_recipe, read_settings
+from softwarp.overrides import override
+from softwarp.recipe import find_recipe, parse_recipe, read_settings
 from softwarp.runs import Run
 from softwarp.train import set_rates, take_step
 

@@ -17,7 +17,8 @@ from torch.nn.functional import cross_entropy
 from softwarp import LOSSES, build_loss, retrieval_metrics
 from softwarp.losses.card import Card
 from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies
-from softwarp.recipe import change_loss, find_recipe, parse_recipe, read_settings
+from softwarp.overrides import change_loss
+from softwarp.recipe import find_recipe, parse_recipe, read_settings
 from softwarp.train import train
 
 
@@ -74,7 +75,7 @@ def main(steps: int = 200) -> float:
 def train_on_glyphs(folder: Path = Path("runs/student")) -> float:
     settings = change_loss(read_settings(find_recipe("glyphs_euclidean_softmax")), "student")
     run = train(parse_recipe(settings), folder, resume=True)
-    recall: float = run.result()["metrics"]["recall@1"]
+    recall: float = run.result().metrics["recall@1"]
     print(f"Recall@1 {recall:.3f} on characters never seen: {run.folder}")
     return recall
 

@@ -2,11 +2,12 @@
 
 import torch
 
-from softwarp import Embedder, WarpedSoftmaxLoss, average_distance_to_proxy, retrieval_metrics
+from softwarp import WarpedSoftmaxLoss, average_distance_to_proxy, retrieval_metrics
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.sampling import BalancedBatches
 from softwarp.data.splits import items_of, split_classes
 from softwarp.evaluate import embed
+from softwarp.models.embedder import Embedder
 
 
 def main(epochs: int = 5, max_classes: int | None = None) -> dict[str, float]:

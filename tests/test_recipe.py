@@ -1,7 +1,8 @@
 import pytest
 import yaml
 
-from softwarp.recipe import check_batches, dump_recipe, parse_recipe, read_recipe, write_out
+from softwarp.overrides import check_batches, dump_recipe, write_out
+from softwarp.recipe import parse_recipe, read_recipe
 
 PHASE = {"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}
 SMALL = {"loss": {"name": "euclidean_softmax"}, "phases": [PHASE]}

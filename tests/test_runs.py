@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from softwarp.recipe import parse_recipe, write_out
+from softwarp.overrides import write_out
+from softwarp.recipe import parse_recipe
 from softwarp.runs import Run, environment, random_state, set_random_state
 
 RECIPE = parse_recipe(

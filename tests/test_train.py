@@ -18,7 +18,8 @@ from support.tiny_runs import PHASE, Bars, outcome, tiny
 from softwarp import tune
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
 from softwarp.models.embedder import Embedder
-from softwarp.recipe import change_loss, dump_recipe, parse_recipe, write_out
+from softwarp.overrides import change_loss, dump_recipe, write_out
+from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
 from softwarp.schedule import State
 from softwarp.studies.demo import demo_recipes
@@ -33,7 +34,7 @@ def trained(tmp_path_factory):
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(trained, tmp_path):
     first, again = trained, train(tiny(), tmp_path / "b")
-    assert first.result()["metrics"] == again.result()["metrics"]
+    assert first.result().metrics == again.result().metrics
     assert torch.equal(first.load_embeddings()[0], again.load_embeddings()[0])
     other = train(tiny(seed=1), tmp_path / "c")
     assert not torch.equal(first.load_embeddings()[0], other.load_embeddings()[0])
@@ -47,11 +48,9 @@ def test_a_run_leaves_recipe_history_checkpoint_and_result(trained):
     state = run.load_checkpoint()
     assert state["state"]["step"] == 2 * (20 * 12 // 40)
     assert state["loss"]["alpha"] == 2.0  # of the second phase
-    assert run.result()["classes"] == {"train": 20, "evaluated": 20}
-    assert len(run.result()["data_sha256"]) == 64
-    assert {"recall@1", "map@r", "nmi", "avg_dtp", "r_precision", "precision@1"} <= set(
-        run.result()["metrics"]
-    )
+    assert run.result().classes == {"train": 20, "evaluated": 20}
+    assert len(run.result().data_sha256) == 64
+    assert {"recall@1", "map@r", "nmi", "avg_dtp", "r_precision", "precision@1"} <= set(run.result().metrics)
 
 
 def test_losses_with_the_same_seed_start_from_the_same_network_and_batches(tmp_path, monkeypatch):
@@ -235,7 +234,7 @@ def test_the_baseline_leaves_the_model_as_it_was(tmp_path):
     plain = train(tiny(optimizer={"average": 0.5}), tmp_path / "plain")
     seen = train(tiny(optimizer={"average": 0.5}, evaluation={"baseline": True}), tmp_path / "seen")
     assert outcome(seen) == outcome(plain)
-    assert 0 < seen.result()["baseline"]["recall@1"] < 1
+    assert 0 < seen.result().baseline["recall@1"] < 1
 
 
 def test_patience_stops_a_phase_and_the_best_model_is_kept(tmp_path, monkeypatch):
@@ -244,8 +243,8 @@ def test_patience_stops_a_phase_and_the_best_model_is_kept(tmp_path, monkeypatch
     settings = {"every": 1, "patience": 2}
     run = train(tiny(phases=[{**PHASE, "epochs": 9}, {**PHASE, "epochs": 9}], evaluation=settings), tmp_path)
     assert [row["epoch"] for row in run.history()] == [1, 2, 3, 4, 10, 11, 12]
-    assert run.result()["epochs"] == 5  # of which the best was the last
-    assert run.result()["metrics"]["recall@1"] == run.history()[4]["validation"]["recall@1"]
+    assert run.result().epochs == 5  # of which the best was the last
+    assert run.result().metrics["recall@1"] == run.history()[4]["validation"]["recall@1"]
 
 
 LOOK = State.look
@@ -331,7 +330,7 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path):
     one, two = train(recipe, tmp_path / "one"), two_processes(recipe, tmp_path)
     assert losses_of(two) == pytest.approx(losses_of(one), abs=1e-4)
     assert losses_of(one)[2] < losses_of(one)[0] - 0.1
-    assert two.result()["metrics"]["recall@1"] == pytest.approx(one.result()["metrics"]["recall@1"], abs=0.02)
+    assert two.result().metrics["recall@1"] == pytest.approx(one.result().metrics["recall@1"], abs=0.02)
 
 
 @pytest.mark.slow

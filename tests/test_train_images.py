@@ -98,8 +98,8 @@ def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypat
     listed = train(small(file, data={"name": "csv", "cache": cache}), tmp_path / "listed")
     folder = train(small(root, data={"cache": cache}), tmp_path / "folder")
     assert torch.equal(listed.load_embeddings()[0], folder.load_embeddings()[0])
-    skipped = [str(root / path) for path in folder.result()["evaluation_left_out"]]
-    assert listed.result()["evaluation_left_out"] == skipped
+    skipped = [str(root / path) for path in folder.result().left_out]
+    assert listed.result().left_out == skipped
     assert len(skipped) == 2
     assert settings_for(file, protocol="test", cuda=False)["data"]["crop"] == 32  # the images' size was seen
 
@@ -109,10 +109,10 @@ def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
     for label in range(8):
         (root / f"class {label}" / "0.png").write_bytes(b"not an image")
     run = train(small(root, phases=[{**PHASE, "epochs": 3}]), tmp_path / "run")
-    assert set(run.result()["broken_images"]) <= {f"class {label}/0.png" for label in range(8)}
-    assert run.result()["broken_images"]
+    assert set(run.result().broken_images) <= {f"class {label}/0.png" for label in range(8)}
+    assert run.result().broken_images
     assert len(run.load_embeddings()[0]) == 8  # two classes of five, one broken each
-    assert len(run.result()["evaluation_left_out"]) == 2
+    assert len(run.result().left_out) == 2
     with pytest.raises(ValueError, match=r"0\.png"):
         train(small(root, data={"strict": True}), tmp_path / "strict")
 
@@ -259,7 +259,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
     answer = CliRunner().invoke(app, [*words, *changes])
     assert answer.exit_code == 0, answer.output
     summary = json.loads((tmp_path / "seeds.json").read_text())
-    values = [Run(tmp_path / f"seed-{seed}").result()["metrics"]["recall@1"] for seed in (0, 1)]
+    values = [Run(tmp_path / f"seed-{seed}").result().metrics["recall@1"] for seed in (0, 1)]
     assert summary["mean"]["recall@1"] == pytest.approx(sum(values) / 2)
     assert summary["deviation"]["recall@1"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     assert "±" in answer.output

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softwarp.evaluate import embed_files, load_model
+    from softwarp.inference import load
     from softwarp.losses import (
         LOSSES,
         EuclideanSoftmaxLoss,
@@ -18,35 +18,30 @@ if TYPE_CHECKING:
         warped_softmax_loss,
     )
     from softwarp.metrics import average_distance_to_proxy, clustering_metrics, retrieval_metrics
-    from softwarp.models.embedder import Embedder
 
 _HOMES = {
     "LOSSES": "softwarp.losses",
     "EuclideanSoftmaxLoss": "softwarp.losses",
     "ProxyNCAppLoss": "softwarp.losses",
     "WarpedSoftmaxLoss": "softwarp.losses",
+    "average_distance_to_proxy": "softwarp.metrics",
     "build_loss": "softwarp.losses",
+    "clustering_metrics": "softwarp.metrics",
+    "load": "softwarp.inference",
+    "retrieval_metrics": "softwarp.metrics",
     "softmax_loss": "softwarp.losses",
     "warped_softmax_loss": "softwarp.losses",
-    "average_distance_to_proxy": "softwarp.metrics",
-    "clustering_metrics": "softwarp.metrics",
-    "retrieval_metrics": "softwarp.metrics",
-    "Embedder": "softwarp.models.embedder",
-    "embed_files": "softwarp.evaluate",
-    "load_model": "softwarp.evaluate",
 }
 
 __all__ = [
     "LOSSES",
-    "Embedder",
     "EuclideanSoftmaxLoss",
     "ProxyNCAppLoss",
     "WarpedSoftmaxLoss",
     "average_distance_to_proxy",
     "build_loss",
     "clustering_metrics",
-    "embed_files",
-    "load_model",
+    "load",
     "retrieval_metrics",
     "softmax_loss",
     "warped_softmax_loss",

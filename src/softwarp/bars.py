@@ -1,9 +1,11 @@
 """What training shows of itself while it runs."""
 
+import warnings
 from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from softwarp import processes
 from softwarp.job import Job
 from softwarp.models.backbones import BACKBONES
 from softwarp.models.hub import address_to_fetch
@@ -14,11 +16,21 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-def tell_download(recipe: Recipe, progress: "Progress") -> None:
+def show_download(recipe: Recipe, progress: "Progress | None") -> None:
     """Say where weights are fetched from, if they are."""
     name = recipe.model.backbone
+    if progress is None or not processes.is_main():
+        return
     if recipe.model.pretrained is True and name not in BACKBONES and (address := address_to_fetch(name)):
         progress.console.print(f"fetching the weights of {name} from {address}", soft_wrap=True)
+
+
+def show_note(text: str, progress: "Progress | None") -> None:
+    """Say something that the user should know, above the bars; without bars it is a warning."""
+    if progress is None:
+        warnings.warn(text, stacklevel=2)
+    elif processes.is_main():
+        progress.console.print(text, style="yellow", soft_wrap=True)
 
 
 def show_bars(job: Job, progress: "Progress | None") -> Callable[[], None]:
@@ -27,7 +39,7 @@ def show_bars(job: Job, progress: "Progress | None") -> Callable[[], None]:
     Steps with a frozen backbone are several times quicker, and the time to go is told from the speed so far:
     a run that has both kinds gets a bar for each stretch.
     """
-    if progress is None or not job.accelerator.is_main_process:
+    if progress is None or not processes.is_main():
         return lambda: None
     state, size, steps = job.state, job.batch_size, len(job.batches)
     mixed = len({phase.freeze_backbone for phase in job.recipe.phases}) > 1
@@ -47,7 +59,7 @@ def show_bars(job: Job, progress: "Progress | None") -> Callable[[], None]:
         bars.append((last, task, kind))
     if state.step:
         epoch, step = divmod(state.step, steps)
-        progress.console.print(f"going on after {epoch} epochs and {step} batches")
+        progress.console.print(f"resuming after {epoch} epochs and {step} batches")
 
     def present() -> "tuple[TaskID, str]":
         return next((task, kind) for last, task, kind in bars if state.step <= last)

@@ -36,23 +36,14 @@ def load_tables(
     gallery_labels: Path | None,
     queries: Path | None,
     key: str | None,
-) -> tuple[Tables, str]:
-    """Embeddings, labels, gallery and its labels from what a user names, and the usual distance for them."""
+) -> Tables:
+    """Embeddings, labels, gallery and its labels from the files that a user names."""
     if queries is not None and gallery is not None:
         raise ValueError(
             "--queries splits one table into queries and gallery; leave out --gallery or --queries"
         )
     if gallery is None and gallery_labels is not None:
         raise ValueError("--gallery-labels needs --gallery")
-    usual, folder = "euclidean", source
-    if source.is_dir():
-        source, usual = _run_files(source)
-        arrays = _read_arrays(source)
-        if "gallery" in arrays and not (labels or gallery or queries or key):
-            queried, searched = load_embeddings(source, "embeddings"), load_embeddings(source, "gallery")
-            numbers, item_numbers = (torch.from_numpy(arrays[name]) for name in ("labels", "gallery_labels"))
-            return (queried, numbers, searched, item_numbers), usual
-        labels = labels or source
     points, names = load_embeddings(source, key), load_labels(labels or _holder(source, "--labels"))
     _check_length(names, points, labels or source)
     if gallery is not None:
@@ -60,27 +51,17 @@ def load_tables(
         item_names = load_labels(gallery_labels or _holder(gallery, "--gallery-labels"))
         _check_length(item_names, items, gallery_labels or gallery)
         numbers, item_numbers = number_labels(names, item_names)
-        return (points, numbers, items, item_numbers), usual
+        return points, numbers, items, item_numbers
     (numbers,) = number_labels(names)
     if queries is None:
-        return (points, numbers, None, None), usual
+        return points, numbers, None, None
     asked = torch.zeros(len(points), dtype=torch.bool)
     asked[load_rows(queries, len(points))] = True
     if asked.all():
         raise ValueError(
-            f"{queries} names every row of {folder}, which leaves no gallery; leave --queries out"
+            f"{queries} names every row of {source}, which leaves no gallery; leave --queries out"
         )
-    return (points[asked], numbers[asked], points[~asked], numbers[~asked]), usual
-
-
-def _run_files(folder: Path) -> tuple[Path, str]:
-    """The embeddings of a run folder and the distance of its loss."""
-    from softwarp.runs import Run
-
-    path = folder / "embeddings.safetensors"
-    if not path.is_file() or not Run(folder).finished():
-        raise ValueError(Run(folder).what_it_is())
-    return path, str(Run(folder).result()["distance"])
+    return points[asked], numbers[asked], points[~asked], numbers[~asked]
 
 
 def _holder(path: Path, option: str) -> Path:

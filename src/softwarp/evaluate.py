@@ -2,24 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from softwarp.data.images import ImageDataset, load_batches, test_transform
+from softwarp import processes
+from softwarp.data.images import load_batches
 from softwarp.data.sources import Images
-from softwarp.memory import freed_memory_kept
 from softwarp.metrics import (
     bootstrap_over_classes,
     clustering_metrics,
     geometry_metrics,
     retrieval_per_query,
 )
-from softwarp.models.embedder import Embedder
-from softwarp.runs import Run
 
 FAMILIES = ("retrieval", "clustering", "geometry")
 
@@ -43,32 +39,6 @@ def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
             module.training = training
 
 
-def load_model(folder: Path | str) -> Embedder:
-    """Return the trained model of a run folder, ready to embed images [N, 3, H, W] of bytes."""
-    run = Run(Path(folder))
-    settings = run.recipe().model.model_dump()
-    model = Embedder(**settings | {"pretrained": False})
-    model.load_state_dict(run.load_model())
-    return model.eval()
-
-
-@freed_memory_kept()
-def embed_files(folder: Path | str, paths: Sequence[Path | str] | Path | str, *, workers: int = 0) -> Tensor:
-    """Return the embeddings [N, D] of image files, or of one, by a run's model, resized as it evaluates."""
-    paths = [paths] if isinstance(paths, str | Path) else paths
-    data = Run(Path(folder)).recipe().data
-    images = ImageDataset(
-        Path(),
-        [str(path) for path in paths],
-        torch.zeros(len(paths), dtype=torch.long),
-        test_transform(resize=data.resize, crop=data.crop),
-        shorter_side=data.resize,
-        strict=True,
-        replace=False,
-    )
-    return embed_images(load_model(folder), images, device=torch.device("cpu"), workers=workers)[0]
-
-
 @torch.no_grad()
 def embed_images(
     model: Callable[[Tensor], Tensor],
@@ -78,6 +48,7 @@ def embed_images(
     items: Tensor | None = None,
     workers: int = 0,
     batch_size: int = 128,
+    advance: Callable[[int], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the embeddings [N, D] of a data set, on the CPU, and the items they belong to.
 
@@ -85,15 +56,16 @@ def embed_images(
     returns the whole. The caller puts the model into evaluation mode.
     """
     chosen = torch.arange(len(images)) if items is None else items
-    processes, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
-    batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)][rank::processes]
-    loaded = load_batches(images, batches, workers=workers)  # type: ignore[arg-type]
-    found = [(model(batch.images.to(device)).float().cpu(), batch.items) for batch in loaded]
-    if processes > 1:
-        shares: list[Any] = [None] * processes
-        dist.all_gather_object(shares, found)
-        found = [pair for turn in zip_longest(*shares) for pair in turn if pair is not None]
-    embeddings, kept = zip(*found, strict=True)
+    batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)]
+    own = batches[processes.rank() :: processes.count()] if processes.together() else batches
+    loaded = load_batches(images, own, workers=workers)  # type: ignore[arg-type]
+    share = []
+    for batch in loaded:
+        share.append((model(batch.images.to(device)).float().cpu(), batch.items))
+        if advance is not None:
+            advance(len(batch.items))
+    turns = zip_longest(*processes.gather_objects(share))
+    embeddings, kept = zip(*(pair for turn in turns for pair in turn if pair is not None), strict=True)
     return torch.cat(embeddings), torch.cat(kept)
 
 

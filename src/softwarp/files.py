@@ -1,16 +1,20 @@
 """Writing files so that a crash leaves the old content or the new one, never a broken mixture."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, *, keep: Path | None = None) -> Iterator[IO[bytes]]:
     """Yield a binary file that takes the place of `path` when the block ends without an error.
+
+    Args:
+        keep: where the old content goes, if there is any.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
@@ -26,6 +30,8 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())
+        if keep is not None and path.exists():
+            path.replace(keep)
         Path(temporary).replace(path)
         _sync_folder(path.parent)
     finally:
@@ -36,6 +42,11 @@ def write_text(path: Path, text: str) -> None:
     """Write `text` to `path`, atomically."""
     with atomic_write(path) as file:
         file.write(text.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as readable JSON, atomically."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def cache_folder() -> Path:

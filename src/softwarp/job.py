@@ -1,18 +1,23 @@
 """All that a run needs while it trains, built from its recipe and saved to and restored from a checkpoint."""
 
+import math
 import os
-from collections.abc import Callable, Iterator
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from softwarp import processes
 from softwarp.data.images import Batch, load_batches
 from softwarp.data.sampling import BalancedBatches, Draws
 from softwarp.data.sources import Source, glyph_source, image_source
@@ -20,11 +25,36 @@ from softwarp.losses import WarpedSoftmaxLoss, build_loss
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
 from softwarp.recipe import OptimizerPart, Recipe, check_root
-from softwarp.runs import Run, random_state, set_random_state
-from softwarp.schedule import State
+from softwarp.runs import Run
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+
+@dataclass
+class State:
+    """How far a run is and what it remembers; all of it is in the checkpoint."""
+
+    step: int = 0  # batches done, over all phases
+    loss: float = 0.0  # sum over the present epoch
+    best: float = -math.inf  # of the metric that is followed
+    best_epoch: int = 0
+    since_best: int = 0  # validations without gain
+    since_drop: int = 0  # the same since a plateau last lowered the rates
+    drops: int = 0  # of the present phase
+    broken: list[str] = field(default_factory=list)  # images that were skipped
+    seconds: float = 0.0  # that it took so far
+    history: list[dict[str, Any]] = field(default_factory=list)  # the rows of metrics.jsonl
+    baseline: dict[str, float] | None = None  # metrics of the untrained model
+
+    def look(self, value: float, epoch: int) -> bool:
+        """Take note of a validation; return whether it is the best so far."""
+        if value > self.best:
+            self.best, self.best_epoch, self.since_best, self.since_drop = value, epoch, 0, 0
+            return True
+        self.since_best += 1
+        self.since_drop += 1
+        return False
 
 
 @dataclass
@@ -43,6 +73,7 @@ class Job:
     average: AveragedModel | None
     state: State
     tell: Callable[[str], None] = lambda _: None  # shows how the last epoch went
+    clock: float = field(default_factory=time.perf_counter)  # when `state.seconds` was last right
 
     @property
     def judged(self) -> Embedder:
@@ -60,8 +91,8 @@ class Job:
             self.batches,
             epochs=sum(phase.epochs for phase in self.recipe.phases),
             start=self.state.step,
-            rank=self.accelerator.process_index,
-            processes=self.accelerator.num_processes,
+            rank=processes.rank() if processes.together() else 0,
+            processes=processes.count(),
             pieces=self.recipe.batches.accumulate,
         )
         return load_batches(
@@ -83,24 +114,33 @@ class Job:
             return min(8, cores)
         return min(4, max(cores // 4, 0 if self.recipe.data.cache else 1))
 
+    def elapsed(self) -> float:
+        """Return the seconds that the run has taken, with those before an interruption."""
+        return self.state.seconds + time.perf_counter() - self.clock
+
     def save(self) -> None:
         """Write the checkpoint: all that the rest of the run depends on."""
-        if self.accelerator.is_main_process:
+        self.state.seconds, self.clock = self.elapsed(), time.perf_counter()
+        if processes.is_main():
             parts = {name: part.state_dict() for name, part in self._parts().items()}
             rest = {"state": asdict(self.state), "random": random_state(), "data": self.source.sha256}
             self.run.save_checkpoint(parts | rest)
 
-    def restore(self) -> None:
-        """Go back to the checkpoint, if there is one; rows that were logged after it are taken back."""
-        checkpoint = self.run.load_checkpoint()
+    def restore(self) -> str:
+        """Go back to the checkpoint, if there is one; return what the user should know of it.
+
+        Rows that were logged after it are taken back.
+        """
+        checkpoint, note = self.run.load_checkpoint()
         if checkpoint is not None:
-            check_data(self.run, checkpoint["data"], self.source)
+            self.run.check_data(checkpoint["data"], self.source.sha256)
             for name, part in self._parts().items():
                 part.load_state_dict(checkpoint[name])
             self.state = State(**checkpoint["state"])
             set_random_state(checkpoint["random"])
-        if self.accelerator.is_main_process:
-            self.run.cut_history(self.state.step // len(self.batches))
+        if processes.is_main():
+            self.run.rewind(self.state.history)
+        return note
 
     def _parts(self) -> dict[str, Any]:
         scaler = self.accelerator.scaler
@@ -124,7 +164,7 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
         recipe.loss.name, len(source.names), recipe.model.embedding_size, **recipe.loss.settings
     ).to(accelerator.device)
     try_warps(recipe, loss)
-    if accelerator.num_processes > 1:
+    if processes.count() > 1:
         sync_batch_norm(model)
     network, optimizer = accelerator.prepare(model, build_optimizer(recipe.optimizer, model, loss))
     decay = recipe.optimizer.average
@@ -143,15 +183,6 @@ def try_warps(recipe: Recipe, loss: nn.Module) -> None:
             )
         if phase.loss_settings and isinstance(loss, WarpedSoftmaxLoss):
             deepcopy(loss).set_warp(**phase.loss_settings)
-
-
-def check_data(run: Run, sha256: str, source: Source) -> None:
-    """Raise a ValueError unless the run was made from these images."""
-    if sha256 != source.sha256:
-        raise ValueError(
-            f"{run.folder} holds a run on other images (files or labels have changed since); choose another "
-            "--output, or start anew with --fresh"
-        )
 
 
 def load_source(recipe: Recipe, progress: "Progress | None" = None) -> Source:
@@ -213,6 +244,29 @@ def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     if recipe.trackers:
         accelerator.init_trackers("softwarp", config={"loss": recipe.loss.name, "seed": recipe.seed})
         missing = set(recipe.trackers) - {tracker.name for tracker in accelerator.trackers}
-        if missing and accelerator.is_main_process:
+        if missing and processes.is_main():
             raise ValueError(f"{', '.join(sorted(missing))} cannot be logged to: pip install it first")
     return accelerator
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of every random generator that training may use, as a checkpoint can hold it."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - other libraries draw from it
+    cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []  # every process draws alike
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": cuda,
+        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+        "python": list(random.getstate()),
+    }
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Put every generator back to a state that `random_state` returned."""
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and state["cuda"]:
+        torch.cuda.set_rng_state(state["cuda"][0])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))

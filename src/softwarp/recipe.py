@@ -1,7 +1,5 @@
 """What a run is: validated data, model, loss, batches, optimizer, phases and evaluation."""
 
-from collections.abc import Sequence
-from copy import deepcopy
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -190,21 +188,6 @@ def check_root(recipe: Recipe) -> None:
         )
 
 
-def check_batches(recipe: Recipe) -> None:
-    """Raise a ValueError unless the recipe's batches, or the pieces of them, hold what its loss needs."""
-    from softwarp.losses import card_of
-
-    card, batches = card_of(recipe.loss.name), recipe.batches
-    needs = f"{recipe.loss.name} needs {card.needs()} in a batch"
-    if batches.samples < card.min_samples:
-        raise ValueError(f"{needs}, but batches.samples is {batches.samples}; raise it")
-    if batches.classes // batches.accumulate < card.min_classes:
-        pieces = f", worked through in {batches.accumulate} pieces (batches.accumulate)"
-        raise ValueError(
-            f"{needs}, but batches.classes is {batches.classes}{pieces * (batches.accumulate > 1)}; raise it"
-        )
-
-
 def read_settings(path: Path) -> dict[str, Any]:
     """Return what a YAML file says, not yet validated."""
     try:
@@ -236,98 +219,13 @@ def find_recipe(name: str) -> Path:
         return Path(name)
     packaged = _folder() / f"{Path(name).stem}.yaml"
     if not packaged.is_file():
-        from softwarp.losses import LOSSES
-
-        if name in LOSSES:
-            raise ValueError(f"{name} is a loss: softwarp train loss.name={name}")
         near = get_close_matches(Path(name).stem, recipe_names(), n=1) or [", ".join(recipe_names())]
         raise ValueError(f"there is no recipe {name!r}; did you mean {near[0]}?")
     return packaged
 
 
-def override(settings: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Return the settings with assignments like `phases.0.epochs=5` carried out.
-
-    >>> override({"phases": [{"epochs": 1}]}, ["phases.0.epochs=5", "loss.name=arcface"])
-    {'phases': [{'epochs': 5}], 'loss': {'name': 'arcface'}}
-    """
-    new = deepcopy(settings)
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not (key and equals):
-            raise ValueError(f"{assignment!r} is not an override; write KEY=VALUE, like phases.0.epochs=5")
-        _assign(new, key.split("."), _value(text), assignment)
-    return new
-
-
-def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the settings with another loss: its own defaults take the place of the old one's settings.
-
-    Learning rates of the loss's parameters follow from those of the model by the ratio on the loss's card,
-    and a batch gets as many samples a class as the loss needs.
-    """
-    from softwarp.losses import card_of
-
-    card, new = card_of(name), deepcopy(settings)
-    parse_recipe(new)  # what is wrong with it is said there
-    if new["loss"]["name"] == name:
-        return new
-    new["loss"] = {"name": name}
-    batches = new["batches"] = dict(new.get("batches") or {})
-    batches["samples"] = max(batches.get("samples", card.samples), card.min_samples)
-    for phase in new.get("phases", []):
-        phase.pop("loss_settings", None)
-        head = float(phase.get("head_learning_rate") or phase["learning_rate"])
-        phase["proxy_learning_rate"] = head * card.proxy_rate_ratio
-    return new
-
-
-def write_out(recipe: Recipe) -> dict[str, Any]:
-    """Return all settings of the recipe, with every default, those of the loss among them."""
-    from softwarp.losses import find_loss
-    from softwarp.losses.card import defaults_of
-
-    settings = recipe.model_dump(mode="json")
-    settings["loss"]["settings"] = defaults_of(find_loss(recipe.loss.name)) | settings["loss"]["settings"]
-    return settings
-
-
-def dump_recipe(recipe: Recipe) -> str:
-    """Return the recipe as YAML, every default written out."""
-    return yaml.safe_dump(write_out(recipe), sort_keys=False, allow_unicode=True)
-
-
 def _folder() -> Path:
     return Path(str(files("softwarp") / "recipes"))
-
-
-def _value(text: str) -> Any:
-    try:
-        return float(text) if not text.lstrip("+-").isdigit() else int(text)  # YAML reads 1e-4 as a word
-    except ValueError:
-        pass
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ValueError(f"{text!r} is not a value; put it in quotes if it is a word") from None
-
-
-def _assign(node: Any, keys: list[str], value: Any, assignment: str) -> None:
-    for place, key in enumerate(keys):
-        last = place == len(keys) - 1
-        if isinstance(node, list):
-            if not key.isdigit() or int(key) >= len(node):
-                raise ValueError(
-                    f"{assignment}: {'.'.join(keys[:place])} has {len(node)} entries, no {key!r}"
-                )
-            key = int(key)  # type: ignore[assignment]
-        elif not isinstance(node, dict):
-            raise ValueError(f"{assignment}: {'.'.join(keys[:place])} has no keys of its own")
-        elif not last:
-            node.setdefault(key, {})
-        if last:
-            node[key] = value
-        node = node[key]
 
 
 def _explain(problem: Any) -> str:

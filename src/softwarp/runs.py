@@ -1,35 +1,44 @@
-"""The run folder: recipe.yaml, environment.json, metrics.jsonl, result.json, checkpoint and embeddings.
+"""The run folder: recipe.yaml, environment.json, metrics.jsonl, result.json, checkpoint, model, embeddings.
 
 Only this module writes there. Every file is whole or absent, whatever happens to the process.
 """
 
+import csv
+import io
 import json
 import os
 import platform
-import random
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from pickle import UnpicklingError
+from typing import Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from softwarp.files import atomic_write, write_text
-from softwarp.recipe import Recipe, dump_recipe, read_recipe, write_out
+from softwarp.files import atomic_write, write_json, write_text
+from softwarp.overrides import dump_recipe, write_out
+from softwarp.recipe import Recipe, read_recipe
 
+Model = TypeVar("Model", bound=BaseModel)
+
+CHECKPOINTS = ("checkpoint.pt", "checkpoint-before.pt")
 FILES = (
     "recipe.yaml",
     "environment.json",
     "metrics.jsonl",
     "result.json",
-    "checkpoint.pt",
+    *CHECKPOINTS,
     "model.safetensors",
     "embeddings.safetensors",
+    "items.csv",
 )
-# What may differ when a run goes on: it does not change the outcome.
+# What may differ when a run is resumed: it does not change the outcome.
 FREE = ("checkpoint_minutes", "trackers", "paper", "data.root", "data.workers")
 PACKAGES = (
     "softwarp",
@@ -45,15 +54,52 @@ PACKAGES = (
 )
 
 
+class Counts(BaseModel):
+    """How many classes or images trained, and how many were evaluated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    train: int
+    evaluated: int
+
+
+class Result(BaseModel):
+    """What a run found out: result.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    version: Literal[1] = Field(1, alias="schema")  # counts up when a key changes its meaning
+    name: str  # of the loss
+    seed: int
+    distance: Literal["euclidean", "cosine"]
+    split: Literal["validation", "test"]
+    classes: Counts
+    images: Counts
+    metrics: dict[str, float]
+    baseline: dict[str, float] | None = None  # the untrained model's pooled features
+    epochs: int
+    broken_images: tuple[str, ...] = ()  # skipped in training
+    left_out: tuple[str, ...] = ()  # skipped in evaluation
+    seconds: float
+    data_sha256: str
+
+
+class Item(NamedTuple):
+    """An evaluated image: where it is, what it shows and which row of the embeddings is its own."""
+
+    file: str  # relative to the data's root, or the name of a glyph
+    class_name: str
+    split: str  # validation, test, query or gallery
+    row: int | None  # None where it could not be read
+
+
 class Run:
-    """A folder with all that one training run was told and found out."""
+    """A folder with all that one training run was given and found out."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def create(cls, folder: Path, recipe: Recipe) -> "Run":
-        """Return a run that starts anew in `folder`: files of an earlier run there are removed."""
+        """Return a run that starts from nothing in `folder`: files of an earlier run there are removed."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
@@ -61,9 +107,36 @@ class Run:
         write_json(folder / "environment.json", environment())
         return cls(folder)
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out of the folder; the lock ends with the process, however it ends."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            import fcntl
+        except ImportError:  # Windows, where a folder cannot be opened
+            yield
+            return
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"another process is training in {self.folder}; wait for it, or choose another --output"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+        finally:
+            os.close(handle)
+
     def started(self) -> bool:
-        """Whether there is anything to go on with: a checkpoint or a result."""
-        return any((self.folder / name).exists() for name in ("checkpoint.pt", "result.json"))
+        """Return whether there is anything to resume: a checkpoint or a result."""
+        return any((self.folder / name).exists() for name in (*CHECKPOINTS, "result.json"))
+
+    def finished(self) -> bool:
+        """Return whether the result is there: it is what a run writes last."""
+        return (self.folder / "result.json").exists()
 
     def check_recipe(self, recipe: Recipe) -> None:
         """Raise a ValueError unless the run in this folder is one of this recipe."""
@@ -73,21 +146,25 @@ class Run:
             key = changed[0]
             more = f" (and {len(changed) - 1} more differ)" * (len(changed) > 1)
             raise ValueError(
-                f"{self.folder} holds a run of another recipe: {key} is {there.get(key)} there and "
-                f"{asked.get(key)} here{more}; choose another --output, or start anew with --fresh"
+                f"{self.folder} holds a run of another recipe: {key} is {there.get(key, 'absent')} there and "
+                f"{asked.get(key, 'absent')} here{more}; choose another --output, or restart with --fresh"
             )
 
-    def finished(self) -> bool:
-        """Whether the result is there: it is what a run writes last."""
-        return (self.folder / "result.json").exists()
+    def check_data(self, sha256: str, present: str) -> None:
+        """Raise a ValueError unless the run was made from the images that are there at present."""
+        if sha256 != present:
+            raise ValueError(
+                f"{self.folder} holds a run on other images (files or labels have changed since); choose "
+                "another --output, or restart with --fresh"
+            )
 
     def what_it_is(self) -> str:
         """Return in words why this folder cannot be used as a finished run, and what to do."""
         seeds = sorted(self.folder.glob("seed-*"))
         if seeds:
-            return f"{self.folder} is not a finished run but holds one for each seed: take {seeds[0]}"
+            return f"{self.folder} is not a finished run but holds one per seed: take {seeds[0]}"
         if (self.folder / "recipe.yaml").is_file():
-            return f"{self.folder} is not a finished run: give its `softwarp train` again, and it goes on"
+            return f"{self.folder} is not a finished run: its `softwarp train` command resumes it"
         return (
             f"{self.folder} is not a finished run, a folder that `softwarp train` or `softwarp demo` filled"
         )
@@ -112,31 +189,46 @@ class Run:
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    def cut_history(self, epochs: int) -> None:
-        """Take back the rows of epochs after that one, and writes that a kill cut short: they come again."""
+    def rewind(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Make metrics.jsonl these rows, and remove what killed writes left: the rest comes again."""
         for half in (path for name in FILES for path in self.folder.glob(f".{name}.*")):
             half.unlink()
-        kept = [row for row in self.history() if row["epoch"] <= epochs]
-        write_text(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+        write_text(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
-        write_json(self.folder / "result.json", result)
+    def write_result(self, result: Result) -> None:
+        write_json(self.folder / "result.json", result.model_dump(mode="json", by_alias=True))
 
-    def result(self) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
-        return result
+    def result(self) -> Result:
+        """Return what result.json says; one that this version cannot read is a ValueError."""
+        if not self.finished():
+            raise FileNotFoundError(self.what_it_is())
+        return read_json_as(Result, self.folder / "result.json")
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
-        with atomic_write(self.folder / "checkpoint.pt") as file:
-            torch.save(dict(state), file)
+        """Write the checkpoint; the one before it is kept, in case this one is damaged later."""
+        last, before = (self.folder / name for name in CHECKPOINTS)
+        try:
+            with atomic_write(last, keep=before) as file:
+                torch.save(dict(state), file)
+        except RuntimeError as error:  # torch's word for a disk that takes no more
+            reason = str(error).split("\n")[0]
+            raise OSError(f"{last} cannot be written ({reason}); free disk space and resume") from error
 
-    def load_checkpoint(self) -> dict[str, Any] | None:
-        """Return what `save_checkpoint` was given last, None when it never was."""
-        path = self.folder / "checkpoint.pt"
-        if not path.exists():
-            return None
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return state
+    def load_checkpoint(self) -> tuple[dict[str, Any] | None, str]:
+        """Return what `save_checkpoint` was given last, None when it never was, and what to say of it.
+
+        A damaged checkpoint is passed over for the one before it.
+        """
+        damage = ""
+        for path in (self.folder / name for name in CHECKPOINTS):
+            if path.exists():
+                try:
+                    return _read_checkpoint(path), damage and f"{damage}; the one before it is used"
+                except ValueError as error:
+                    damage = damage or str(error)
+        if damage:
+            raise ValueError(f"{damage}, and no other is left; restart with --fresh")
+        return None, ""
 
     def save_model(self, state: Mapping[str, Tensor]) -> None:
         with atomic_write(self.folder / "model.safetensors") as file:
@@ -147,26 +239,46 @@ class Run:
             raise FileNotFoundError(self.what_it_is())
         return load_file(self.folder / "model.safetensors")
 
-    def save_embeddings(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        gallery: Tensor | None = None,
-        gallery_labels: Tensor | None = None,
-    ) -> None:
-        tensors = {
-            "embeddings": embeddings,
-            "labels": labels,
-            "gallery": gallery,
-            "gallery_labels": gallery_labels,
-        }
+    def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[Item]) -> None:
+        """Write `embeddings` and `labels`, `gallery` and `gallery_labels` if there is one, and the items."""
         with atomic_write(self.folder / "embeddings.safetensors") as file:
-            file.write(save({name: t.contiguous() for name, t in tensors.items() if t is not None}))
+            file.write(save({name: tensor.contiguous() for name, tensor in arrays.items()}))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("file", "class", "split", "row"))
+        writer.writerows(items)
+        with atomic_write(self.folder / "items.csv") as file:
+            file.write(text.getvalue().encode(errors="surrogateescape"))  # file names need not be text
 
-    def load_embeddings(self) -> tuple[Tensor, Tensor]:
-        """Return the embeddings and labels of the evaluated classes."""
-        tensors = load_file(self.folder / "embeddings.safetensors")
-        return tensors["embeddings"], tensors["labels"]
+    def load_embeddings(self) -> dict[str, Tensor]:
+        """Return the arrays that `save_embeddings` was given."""
+        path = self.folder / "embeddings.safetensors"
+        if not path.is_file() or not self.finished():
+            raise FileNotFoundError(self.what_it_is())
+        return load_file(path)
+
+    def items(self, *, gallery: bool = False) -> list[Item]:
+        """Return the image of each row of `embeddings`, or of `gallery`."""
+        path = self.folder / "items.csv"
+        if not path.is_file():
+            raise FileNotFoundError(self.what_it_is())
+        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            rows = list(csv.reader(file))[1:]
+        kept = [row for row in rows if row[3] and (row[2] == "gallery") == gallery]
+        return [Item(file, name, split, int(place)) for file, name, split, place in kept]
+
+
+def read_json_as(kind: type[Model], path: Path) -> Model:
+    """Return a JSON file as a pydantic model; a ValueError names what is wrong with it."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"{path} is not what this version of softwarp writes ({place + ': ' if place else ''}"
+            f"{first['msg']}); it is from another version or was changed: restart the run with --fresh"
+        ) from None
 
 
 def environment() -> dict[str, Any]:
@@ -180,47 +292,33 @@ def environment() -> dict[str, Any]:
     }
 
 
-def random_state() -> dict[str, Any]:
-    """Return the state of every random generator that training may use, as a checkpoint can hold it."""
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - other libraries draw from it
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()]
-        if torch.cuda.is_available()
-        else [],  # every process draws alike
-        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
-        "python": list(random.getstate()),
-    }
-
-
-def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put every generator back to a state that `random_state` returned."""
-    torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and state["cuda"]:
-        torch.cuda.set_rng_state(state["cuda"][0])
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    """Return a checkpoint whose checksums agree; torch writes them and does not look at them."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"{path} is damaged: the checksum of {damaged} is wrong")
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (zipfile.BadZipFile, RuntimeError, UnpicklingError, EOFError, NotImplementedError) as error:
+        raise ValueError(f"{path} is damaged or no checkpoint ({str(error).splitlines()[0]})") from None
+    return state
 
 
 def _is_free(key: str) -> bool:
     return key in FREE or key.split(".")[0] in FREE
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings with dotted keys; lists stay whole."""
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with dotted keys, like phases.0.epochs."""
+    if isinstance(settings, list) and settings and isinstance(settings[0], dict):
+        settings = {str(place): part for place, part in enumerate(settings)}
+    if not isinstance(settings, dict) or not settings:
+        return {prefix: settings}
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
-        )
+        flat |= _flat(value, f"{prefix}.{key}".lstrip("."))
     return flat
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write `content` as readable JSON, atomically."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _version(package: str) -> str | None:

@@ -1,36 +1,9 @@
-"""Phases and their learning rates, and the memory of how validation went."""
+"""Phases and their learning rates."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 from softwarp.recipe import Phase
-
-
-@dataclass
-class State:
-    """How far a run is and what it remembers; all of it is in the checkpoint."""
-
-    step: int = 0  # batches done, over all phases
-    loss: float = 0.0  # sum over the present epoch
-    best: float = -math.inf  # of the metric that is followed
-    best_epoch: int = 0
-    since_best: int = 0  # looks at the validation classes without gain
-    since_drop: int = 0  # the same since a plateau last lowered the rates
-    drops: int = 0  # of the present phase
-    broken: list[str] = field(default_factory=list)  # images that were skipped
-    seconds: float = 0.0  # that it took so far
-    notes: dict[str, Any] = field(default_factory=dict)  # for the result
-
-    def look(self, value: float, epoch: int) -> bool:
-        """Take note of a validation; return whether it is the best so far."""
-        if value > self.best:
-            self.best, self.best_epoch, self.since_best, self.since_drop = value, epoch, 0, 0
-            return True
-        self.since_best += 1
-        self.since_drop += 1
-        return False
 
 
 def factor(phase: Phase, epoch: float, drops: int = 0) -> float:

@@ -44,7 +44,7 @@ def search(
         except ValueError as error:  # a blow-up is the worst of outcomes, not the end of the search
             trial.set_user_attr("error", str(error))
             return 0.0
-        return float(run.result()["metrics"][metric])
+        return run.result().metrics[metric]
 
     done = sum(trial.state == TrialState.COMPLETE for trial in study.trials)
     study.optimize(objective, n_trials=max(0, trials - done))

@@ -49,4 +49,4 @@ def outcome(run):
     """All that must not depend on how often a run was interrupted."""
     rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history()]
     files = [(run.folder / name).read_bytes() for name in ("model.safetensors", "embeddings.safetensors")]
-    return rows, files, run.result()["metrics"]
+    return rows, files, run.result().metrics

@@ -1,13 +1,14 @@
 """`softwarp compare`: finished runs side by side."""
 
-import json
+from os.path import commonpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from softwarp.repeats import Repeats
+    from softwarp.tables import Table
 
 METRICS = ("recall@1", "map@r", "nmi", "avg_dtp")  # more would not fit beside each other
 
@@ -24,52 +25,31 @@ def compare(
     """
     from rich.console import Console
 
-    rows = {str(folder): read(folder) for folder in folders}
-    Console().print(table(rows))
-    judged = {(run["data_sha256"], run["split"], run["classes"]["evaluated"]) for run in _runs(rows)}
-    if len(judged) > 1:
+    from softwarp.repeats import read_repeats
+
+    rows = {folder: read_repeats(folder) for folder in dict.fromkeys(folders)}
+    Console().print(table(rows).terminal())
+    runs = [run for row in rows.values() for run in row.runs]
+    if len({(run.data_sha256, run.split, run.classes.evaluated) for run in runs}) > 1:
         text = "these runs were not all evaluated on the same classes: their figures cannot be compared"
         typer.secho(text, fg="yellow", err=True)
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """Return mean, deviation (empty for one seed) and results of a run or a set of seeds."""
-    if (folder / "seeds.json").exists():
-        summary: dict[str, Any] = json.loads((folder / "seeds.json").read_text())
-        return summary
-    if not (folder / "result.json").exists():
-        raise ValueError(
-            f"{folder} holds no finished run: it has neither result.json nor seeds.json; the command that "
-            "started it goes on with it"
-        )
-    result = json.loads((folder / "result.json").read_text())
-    if "metrics" not in result:
-        raise ValueError(f"{folder} is no run, but holds some: name them one by one")
-    return {"mean": result["metrics"], "deviation": {}, "runs": [result]}
+def table(rows: "dict[Path, Repeats]") -> "Table":
+    """Return a row per run or set of seeds, and one per untrained model that they were measured against."""
+    from softwarp.tables import Row, metric_table
 
-
-def table(rows: dict[str, dict[str, Any]]) -> "Table":
-    """Return one row a run; the best mean of each column is bold, AvgDTP apart."""
-    from rich.table import Column, Table
-
-    metrics = [name for name in METRICS if all(row["mean"].get(name) is not None for row in rows.values())]
-    columns = [Column("run", overflow="fold"), Column("loss", overflow="fold")]
-    columns += [Column(head, justify="right", no_wrap=True) for head in ("seeds", *metrics)]
-    shown = Table(*columns)
-    best = {name: max(row["mean"][name] for row in rows.values()) for name in metrics if name != "avg_dtp"}
+    shared = (
+        commonpath([folder.parent for folder in rows]) if len({f.is_absolute() for f in rows}) == 1 else ""
+    )
+    metrics = [name for name in METRICS if all(name in row.mean for row in rows.values())]
+    shown = []
     for folder, row in rows.items():
-        cells = [_cell(row, name, bold=row["mean"][name] == best.get(name)) for name in metrics]
-        shown.add_row(folder, row["runs"][0]["name"], str(len(row["runs"])), *cells)
-    return shown
-
-
-def _cell(row: dict[str, Any], name: str, *, bold: bool) -> str:
-    factor, digits = (1, 2) if name == "avg_dtp" else (100, 1)
-    text = f"{factor * row['mean'][name]:.{digits}f}"
-    if row["deviation"]:
-        text += f" ± {factor * row['deviation'][name]:.{digits}f}"
-    return f"[bold]{text}[/bold]" if bold else text
-
-
-def _runs(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    return [run for row in rows.values() for run in row["runs"]]
+        name = folder.absolute().relative_to(shared).as_posix()  # short, so that it fits beside the figures
+        words = (name, row.runs[0].name, str(len(row.runs)))
+        shown.append(Row(words, row.mean, row.deviation))
+    baselines = [row.baseline for row in rows.values() if row.baseline]
+    for place, baseline in enumerate(baselines):
+        if baseline not in baselines[:place]:
+            shown.append(Row(("untrained", "", ""), baseline, ranked=False))
+    return metric_table(shown, metrics, ("run", "loss", "seeds"))

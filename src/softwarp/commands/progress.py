@@ -1,5 +1,13 @@
-"""The bars of long work, on the error stream."""
+"""The bars of long work, on the error stream, and what is said when it is stopped."""
 
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -32,3 +40,33 @@ def progress_bars() -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
+
+
+@contextmanager
+def bars_until_stopped(folder: Path) -> Iterator[Progress]:
+    """Yield progress bars; Ctrl-C ends them with a line on what is kept and how to resume, exit code 130."""
+    from softwarp.train import StoppedError
+
+    with progress_bars() as progress:
+        try:
+            yield progress
+        except KeyboardInterrupt as error:
+            progress.stop()
+            note(_how_to_resume(folder, isinstance(error, StoppedError)))
+            raise typer.Exit(130) from None
+
+
+def note(text: str) -> None:
+    """Say something on the error stream, once for all processes."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        typer.secho(text, fg="yellow", err=True)
+
+
+def _how_to_resume(folder: Path, saved: bool) -> str:
+    if not saved and not any(folder.glob("**/recipe.yaml")):
+        return "stopped before training began"
+    start = "torchrun ... -m softwarp" if "WORLD_SIZE" in os.environ else "softwarp"
+    again = shlex.join(word for word in sys.argv[1:] if word != "--fresh")
+    checkpoint = any(folder.glob("**/checkpoint.pt"))
+    last = "the last checkpoint is kept" if checkpoint else "there is no checkpoint yet"
+    return f"stopped; {'nothing is lost' if saved else last}. To resume: {start} {again}"

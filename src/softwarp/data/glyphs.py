@@ -8,6 +8,7 @@ import hashlib
 import unicodedata
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -66,6 +67,23 @@ def load_glyphs() -> Glyphs:
     labels = torch.arange(len(codes)).repeat_interleave(len(STYLES))
     flat = torch.from_numpy(images).reshape(-1, 1, SIZE, SIZE)
     return Glyphs(flat, labels, "".join(map(chr, codes)), hashlib.sha256(images.tobytes()).hexdigest())
+
+
+def glyph_name(character: str, style: str) -> str:
+    """Return how a run folder names an image.
+
+    >>> glyph_name("A", "DejaVuSans")
+    'U+0041 DejaVuSans'
+    """
+    return f"U+{ord(character):04X} {style}"
+
+
+def glyph_images(names: Sequence[str]) -> Tensor:
+    """Return the images [N, 1, 32, 32] of these names."""
+    glyphs = load_glyphs()
+    all_names = (glyph_name(character, style) for character in glyphs.characters for style in STYLES)
+    places = {name: place for place, name in enumerate(all_names)}
+    return glyphs.images[[places[name] for name in names]]
 
 
 def draw_glyphs() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -57,13 +57,18 @@ def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
             if shorter_side is not None:
                 image.draft(None, (shorter_side, shorter_side))  # a square, so that rotation does not matter
             image.load()
-            return _upright(_to_rgb(image), image)
+            return as_rgb(image)
     except MemoryError:
         raise
     except Exception as error:  # decoders raise what they please: OSError, SyntaxError, struct.error, ...
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise ValueError(f"{path}: {_cause(path, error)}") from error
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return an open image as RGB, upright by its EXIF orientation, transparency laid on white."""
+    return _upright(_to_rgb(image), image)
 
 
 def train_transform(

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from softwarp import processes
+
 
 def sync_batch_norm(model: nn.Module) -> None:
     """Make every BatchNorm2d in `model` compute its statistics over all processes, in place.
@@ -38,8 +40,9 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
         self.train(layer.training)
 
     def forward(self, input: Tensor) -> Tensor:
-        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        normed = super().forward(input) if alone or not self.training else self._normalise(input)
+        normed = (
+            super().forward(input) if not (processes.together() and self.training) else self._normalise(input)
+        )
         activated: Tensor = self.act(self.drop(normed))
         return activated
 
@@ -70,9 +73,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(_: Any, values: Tensor) -> Tensor:
-        total = values.clone()
-        torch.distributed.all_reduce(total)
-        return total
+        return processes.sum_over(values)
 
     @staticmethod
     def backward(_: Any, gradient: Tensor) -> Tensor:

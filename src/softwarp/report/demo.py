@@ -10,43 +10,48 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from PIL import Image
 from torch import Tensor
 
-from softwarp.data.glyphs import Glyphs, load_glyphs
-from softwarp.data.splits import items_of, split_classes
+from softwarp.data.glyphs import glyph_images
 from softwarp.files import write_text
 from softwarp.metrics import nearest_neighbours
 from softwarp.report.figures import curves, projection
-from softwarp.runs import Run
+from softwarp.runs import Run, environment
+from softwarp.tables import Table
 
 QUERIES = 8
 NEIGHBOURS = 11  # as many as a character has other styles
 PROJECTED = 12  # classes
 
 
-def write_report(path: Path, runs: dict[str, Run], result: dict[str, Any]) -> None:
+def write_report(path: Path, runs: dict[str, Run], table: Table, caption: str, command: str) -> None:
     """Write the report; nothing in it is loaded from elsewhere."""
-    glyphs = load_glyphs()
-    images, characters = evaluated(glyphs, next(iter(runs.values())))
-    spaces = {title: (*run.load_embeddings(), run.result()["distance"]) for title, run in runs.items()}
+    first = next(iter(runs.values()))
+    items = first.items()
+    images = glyph_images([item.file for item in items])
+    spaces: dict[str, tuple[Tensor, Tensor, str]] = {}
+    for title, run in runs.items():
+        arrays = run.load_embeddings()
+        spaces[title] = (arrays["embeddings"], arrays["labels"], run.result().distance)
+    names = dict(
+        zip(spaces[next(iter(spaces))][1].tolist(), (item.class_name for item in items), strict=True)
+    )
     page = Environment(loader=PackageLoader("softwarp.report"), autoescape=select_autoescape(["jinja"]))
     html = page.get_template("demo.html.jinja").render(
-        result=result,
+        table=table,
+        caption=caption,
+        command=command,
+        runs={title: (run.recipe(), run.result()) for title, run in runs.items()},
+        first=first.result(),
+        environment=environment(),
+        neighbours=NEIGHBOURS,
+        projected=PROJECTED,
         curves=curves({title: run.history() for title, run in runs.items()}, radii(runs)),
         gallery=gallery(images, spaces),
         projections={
-            title: projection(*_first_classes(embeddings, labels), distance, characters)
+            title: projection(*_first_classes(embeddings, labels), distance, names)
             for title, (embeddings, labels, distance) in spaces.items()
         },
     )
     write_text(path, html)
-
-
-def evaluated(glyphs: Glyphs, run: Run) -> tuple[Tensor, str]:
-    """Return the images that the run was evaluated on, in its embeddings' order, and the characters."""
-    recipe = run.recipe()
-    split = split_classes(len(glyphs.characters))
-    classes = getattr(split, recipe.evaluation.split)[: recipe.data.max_classes]
-    items, _ = items_of(glyphs.labels, classes)
-    return glyphs.images[items], "".join(glyphs.characters[label] for label in classes.tolist())
 
 
 def radii(runs: dict[str, Run]) -> dict[str, list[float]]:

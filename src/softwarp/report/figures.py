@@ -27,7 +27,7 @@ def curves(histories: dict[str, list[dict[str, Any]]], radii: dict[str, list[flo
                 epochs, radii[title], color=colour, linestyle="--", linewidth=1, label=f"alpha of {title}"
             )
     left.set(title="training loss", xlabel="epoch", yscale="log")
-    right.set(title="AvgDTP: mean distance to the own proxy", xlabel="epoch", ylim=(0, None))
+    right.set(title="AvgDTP: mean distance to its own proxy", xlabel="epoch", ylim=(0, None))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)
@@ -36,7 +36,7 @@ def curves(histories: dict[str, list[dict[str, Any]]], radii: dict[str, list[flo
     return svg(figure)
 
 
-def projection(embeddings: Tensor, labels: Tensor, distance: str, characters: str) -> Markup:
+def projection(embeddings: Tensor, labels: Tensor, distance: str, characters: dict[int, str]) -> Markup:
     """Return the first two principal components, each point drawn as its character."""
     points = torch.nn.functional.normalize(embeddings) if distance == "cosine" else embeddings
     points = points - points.mean(dim=0)

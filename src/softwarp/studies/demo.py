@@ -4,7 +4,6 @@ softwarp demo                            one seed, with a report
 python -m softwarp.studies.demo          three seeds -> results/demo.json, the table in the README
 """
 
-import statistics
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +11,12 @@ from typing import Annotated, Any
 import typer
 from rich.progress import Progress
 
+from softwarp.files import write_json
 from softwarp.recipe import Recipe, parse_recipe, read_recipe
-from softwarp.report.demo import NEIGHBOURS, PROJECTED, write_report
-from softwarp.runs import Run, environment, write_json
+from softwarp.repeats import Repeats, summarise
+from softwarp.report.demo import write_report
+from softwarp.runs import Run, environment
+from softwarp.tables import Row, Table, metric_table
 from softwarp.train import train
 
 LOSSES = {
@@ -22,32 +24,32 @@ LOSSES = {
     "euclidean_softmax": "Euclidean softmax",
     "proxy_nca_pp": "ProxyNCA++",
 }
-COLUMNS = {
-    "recall@1": "Recall@1",
-    "recall@2": "Recall@2",
-    "recall@4": "Recall@4",
-    "map@r": "MAP@R",
-    "nmi": "NMI",
-    "avg_dtp": "AvgDTP",
-}
+METRICS = ("recall@1", "recall@2", "recall@4", "map@r", "nmi", "avg_dtp")
 CAPTION = (
-    "Percentages on unseen characters, one seed; AvgDTP: mean distance of training embeddings to their proxy "
-    "(ProxyNCA++ measures it on the unit sphere)."
+    "Percentages on unseen characters, one seed. AvgDTP is the mean distance of training embeddings to their "
+    "proxy, for ProxyNCA++ on the unit sphere."
 )
 
 
 def run_demo(
     output: Path, *, seed: int = 0, quick: bool = False, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Train, evaluate, write report.html and result.json into `output`; return the result.
+) -> dict[str, Run]:
+    """Train, evaluate, write report.html and demo.json into `output`; return the runs by title.
 
-    A demo that was stopped goes on where it was; a finished one, which is one with a result, starts anew.
+    A demo that was stopped is resumed; a finished one, which is one with demo.json, restarts.
     """
     runs = collect(output, seed=seed, quick=quick, progress=progress)
-    result = summarise(runs, seed=seed, quick=quick)
-    write_report(output / "report.html", runs, result)
-    write_json(output / "result.json", result)
-    return result
+    command = f"softwarp demo --seed {seed}" + " --quick" * quick
+    write_report(output / "report.html", runs, demo_table(runs, quick=quick), CAPTION, command)
+    write_json(output / "demo.json", {"command": command, "runs": list(LOSSES)})
+    return runs
+
+
+def demo_table(runs: dict[str, Run], *, quick: bool) -> Table:
+    """Return the runs side by side."""
+    rows = [Row((title,), summarise([run.result()]).mean) for title, run in runs.items()]
+    title = "Retrieval of characters never seen in training" + " (quick: poor figures)" * quick
+    return metric_table(rows, METRICS, ("loss",), title=title)
 
 
 def demo_recipes() -> dict[str, Recipe]:
@@ -59,10 +61,10 @@ def demo_recipes() -> dict[str, Recipe]:
 def collect(output: Path, *, seed: int, quick: bool, progress: Progress | None = None) -> dict[str, Run]:
     """Return the three finished runs, by the loss's title."""
     recipes = {name: _adapted(recipe, seed, quick) for name, recipe in demo_recipes().items()}
-    if not _can_go_on(output, recipes):
+    if not _can_resume(output, recipes):
         for name, recipe in recipes.items():
             Run.create(output / name, recipe)
-        (output / "result.json").unlink(missing_ok=True)
+        (output / "demo.json").unlink(missing_ok=True)
     return {
         LOSSES[name]: train(recipe, output / name, resume=True, progress=progress)
         for name, recipe in recipes.items()
@@ -79,7 +81,7 @@ def _adapted(recipe: Recipe, seed: int, quick: bool) -> Recipe:
     return parse_recipe(settings)
 
 
-def _can_go_on(output: Path, recipes: dict[str, Recipe]) -> bool:
+def _can_resume(output: Path, recipes: dict[str, Recipe]) -> bool:
     """Whether what is in `output`, if anything, was stopped and is of these recipes."""
     try:
         for name, recipe in recipes.items():
@@ -87,54 +89,7 @@ def _can_go_on(output: Path, recipes: dict[str, Recipe]) -> bool:
                 Run(output / name).check_recipe(recipe)
     except (ValueError, OSError):
         return False
-    return not (output / "result.json").exists()
-
-
-def summarise(runs: dict[str, Run], *, seed: int, quick: bool) -> dict[str, Any]:
-    """Return what the table says, with all that the numbers depend on."""
-    rows = []
-    for title, run in runs.items():
-        result = run.result()
-        cells = [_cell(name, result["metrics"][name]) for name in COLUMNS]
-        rows.append({"loss": title, "cells": cells, **result, "recipe": run.recipe().model_dump(mode="json")})
-    for row in rows:
-        row["best"] = [name != "avg_dtp" and _leads(row, rows, name) for name in COLUMNS]
-    command = f"softwarp demo --seed {seed}" + (" --quick" if quick else "")
-    return {
-        "title": "Retrieval of characters never seen in training"
-        + (" (quick: poor figures)" if quick else ""),
-        "caption": CAPTION,
-        "command": command,
-        "columns": COLUMNS,
-        "rows": rows,
-        "neighbours": NEIGHBOURS,
-        "projected": PROJECTED,
-        "environment": environment(),
-    }
-
-
-def _leads(row: dict[str, Any], rows: list[dict[str, Any]], name: str) -> bool:
-    return bool(row["metrics"][name] == max(other["metrics"][name] for other in rows))
-
-
-def _cell(name: str, value: float) -> str:
-    return f"{value:.2f}" if name == "avg_dtp" else f"{100 * value:.1f}"
-
-
-def over_seeds(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean and deviation of each metric of each loss over the results of several seeds."""
-    rows = []
-    for same_loss in zip(*(result["rows"] for result in results), strict=True):
-        values = {name: [row["metrics"][name] for row in same_loss] for name in COLUMNS}
-        rows.append(
-            {
-                "loss": same_loss[0]["loss"],
-                "mean": {name: statistics.mean(each) for name, each in values.items()},
-                "deviation": {name: statistics.stdev(each) for name, each in values.items()},
-                "seconds": statistics.mean(row["seconds"] for row in same_loss),
-            }
-        )
-    return rows
+    return not (output / "demo.json").exists()
 
 
 def main(
@@ -145,16 +100,22 @@ def main(
     """Run the demo with several seeds and write mean and deviation to results/demo.json."""
     with Progress() as progress:
         demos = [run_demo(folder / str(seed), seed=seed, progress=progress) for seed in range(seeds)]
+    first = demos[0]
     content = {
         "command": f"python -m softwarp.studies.demo --seeds {seeds}",
         "seeds": seeds,
-        "columns": COLUMNS,
-        "rows": over_seeds(demos),
-        "recipes": {row["name"]: row["recipe"] for row in demos[0]["rows"]},
-        "data_sha256": demos[0]["rows"][0]["data_sha256"],
+        "rows": [_row(title, summarise([demo[title].result() for demo in demos])) for title in first],
+        "recipes": {run.recipe().loss.name: run.recipe().model_dump(mode="json") for run in first.values()},
+        "data_sha256": next(iter(first.values())).result().data_sha256,
         "environment": environment(),
     }
     write_json(results / "demo.json", content)
+
+
+def _row(title: str, repeats: Repeats) -> dict[str, Any]:
+    figures = {name: getattr(repeats, name) for name in ("mean", "deviation", "interval")}
+    seconds = sum(run.seconds for run in repeats.runs) / len(repeats.runs)
+    return {"loss": title, **{k: {m: v[m] for m in METRICS} for k, v in figures.items()}, "seconds": seconds}
 
 
 if __name__ == "__main__":

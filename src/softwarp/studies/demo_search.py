@@ -12,7 +12,8 @@ from pathlib import Path
 import typer
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from softwarp.runs import environment, write_json
+from softwarp.files import write_json
+from softwarp.runs import environment
 from softwarp.studies.demo import demo_recipes
 from softwarp.tune import search, space
 

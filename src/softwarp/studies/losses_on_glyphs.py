@@ -15,9 +15,11 @@ from typing import Any
 import typer
 from rich.progress import MofNCompleteColumn, Progress
 
+from softwarp.files import write_json
 from softwarp.losses import LOSSES
-from softwarp.recipe import Recipe, change_loss, find_recipe, override, parse_recipe, read_settings
-from softwarp.runs import environment, write_json
+from softwarp.overrides import change_loss, override
+from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
+from softwarp.runs import environment
 from softwarp.train import train
 from softwarp.tune import apply, search
 
@@ -42,18 +44,18 @@ def study(name: str, folder: Path, trials: int, progress: Progress | None = None
     recipe = recipe_for(name)
     default = train(recipe, folder / "defaults" / name, resume=True, progress=progress).result()
     best = search(recipe, folder / "search", trials=trials, progress=progress)[0]
-    settings = best["settings"] if best["value"] > default["metrics"]["map@r"] else {}
+    settings = best["settings"] if best["value"] > default.metrics["map@r"] else {}
     final = apply(recipe, settings)
     final = final.model_copy(update={"evaluation": final.evaluation.model_copy(update={"split": "test"})})
     run = train(final, folder / f"best_of_{trials}" / name, resume=True, progress=progress)
     return {
-        **_metrics(run.result()["metrics"]),
+        **_metrics(run.result().metrics),
         "settings": settings,
         "first_loss": run.history()[0]["loss"],
         "last_loss": run.history()[-1]["loss"],
-        "untrained": _metrics(run.result()["baseline"]),
-        "classes": run.result()["classes"],
-        "defaults": _metrics(default["metrics"]) | {"untrained": _metrics(default["baseline"])},
+        "untrained": _metrics(run.result().baseline or {}),
+        "classes": run.result().classes.model_dump(),
+        "defaults": _metrics(default.metrics) | {"untrained": _metrics(default.baseline or {})},
     }
 
 

@@ -1,10 +1,12 @@
-"""The tables of the README, made from results/: python -m softwarp.studies.tables"""
+"""The tables of the README, made from results/: python tools/readme_tables.py"""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from softwarp.files import write_text
+from softwarp.studies.demo import METRICS
+from softwarp.tables import Cell, Row, Table, metric_table
 
 README = Path("README.md")
 RESULTS = Path("results")
@@ -16,7 +18,7 @@ def main() -> None:
 
 
 def with_tables(text: str, results: Path) -> str:
-    """Return the text with what stands between each pair of markers made anew from `results`."""
+    """Return the text with what stands between each pair of markers made again from `results`."""
     for name, table in (("demo", demo_table), ("benchmark_loss", benchmark_table)):
         start, end = f"<!-- table: {name} -->\n", f"<!-- end of table: {name} -->"
         before, rest = text.split(start)
@@ -27,21 +29,9 @@ def with_tables(text: str, results: Path) -> str:
 
 
 def demo_table(content: dict[str, Any]) -> str:
-    """Return mean and deviation over seeds; the best mean of each column is bold, AvgDTP apart."""
-    columns: dict[str, str] = content["columns"]
-    lines = [["unseen characters", *columns.values()], ["---", *["---:"] * len(columns)]]
-    for row in content["rows"]:
-        cells = []
-        for name in columns:
-            mean, deviation = row["mean"][name], row["deviation"][name]
-            cell = (
-                f"{mean:.2f} ± {deviation:.2f}"
-                if name == "avg_dtp"
-                else f"{100 * mean:.1f} ± {100 * deviation:.1f}"
-            )
-            best = name != "avg_dtp" and mean == max(other["mean"][name] for other in content["rows"])
-            cells.append(f"**{cell}**" if best else cell)
-        lines.append([row["loss"], *cells])
+    """Return mean and deviation over seeds, and where they come from."""
+    rows = [Row((row["loss"],), row["mean"], row["deviation"]) for row in content["rows"]]
+    table = metric_table(rows, METRICS, ("unseen characters",))
     note = (
         f"\nMean and deviation over {content['seeds']} seeds, by `{content['command']}` "
         "([results/demo.json](results/demo.json)). Hyper-parameters were searched on validation characters "
@@ -49,33 +39,31 @@ def demo_table(content: dict[str, Any]) -> str:
         "([results/demo_search.json](results/demo_search.json)). AvgDTP is the mean distance of training "
         "embeddings to their proxy; ProxyNCA++ measures it on the unit sphere.\n"
     )
-    return _markdown(lines) + note
+    return table.markdown() + note
 
 
 def benchmark_table(content: dict[str, Any]) -> str:
-    """Return time (multiples of the bare products) and peak memory of each loss, a column a size."""
+    """Return time (multiples of the bare products) and peak memory of each loss, a column per size."""
     sizes = content["sizes"]
     heads = [f"N={size['samples']:,} C={size['classes']:,} D={size['dimensions']}" for size in sizes]
-    lines = [["forward + backward", *heads], ["---", *["---:"] * len(sizes)]]
-    for index, row in enumerate(sizes[0]["losses"]):
-        lines.append([row["name"], *(_figures(size["losses"][index]) for size in sizes)])
+    rows = [
+        (Cell(row["name"]), *(Cell(_figures(size["losses"][index])) for size in sizes))
+        for index, row in enumerate(sizes[0]["losses"])
+    ]
+    table = Table(("forward + backward", *heads), tuple(rows))
     threads = content["environment"]["threads"]
     note = (
         "\nTime as a multiple of the three matrix products that no exact loss can do without, and peak "
         f"memory beyond parameters and their gradients; by `make bench` on {threads} CPU threads "
         "([results/benchmark_loss.json](results/benchmark_loss.json)).\n"
     )
-    return _markdown(lines) + note
+    return table.markdown() + note
 
 
 def _figures(row: dict[str, Any]) -> str:
     time = f"{row['median_ratio']:.2f}x" if "median_ratio" in row else ""
     memory = f"{row['peak_megabytes']:,.0f} MB" if "peak_megabytes" in row else ""
     return ", ".join(filter(None, (time, memory))) or row["status"]
-
-
-def _markdown(lines: list[list[str]]) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A finished run -> results/NAME.json, without its data's place on this machine.
 
-python -m softwarp.studies.keep runs/cub_lite-validation "softwarp train cub_lite data.root=CUB_200_2011"
+python tools/keep_run.py runs/cub_lite-validation "softwarp train cub_lite data.root=CUB_200_2011"
 """
 
 import json
@@ -9,7 +9,8 @@ from typing import Any
 
 import typer
 
-from softwarp.runs import Run, write_json
+from softwarp.files import write_json
+from softwarp.runs import Run
 
 
 def collect(run: Run, command: str) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def collect(run: Run, command: str) -> dict[str, Any]:
     environment = json.loads((run.folder / "environment.json").read_text())
     return {
         "command": command,
-        **run.result(),
+        **run.result().model_dump(mode="json", by_alias=True),
         "history": run.history(),
         "recipe": recipe,
         "environment": environment,

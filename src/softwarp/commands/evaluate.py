@@ -1,0 +1,186 @@
+"""`softwarp evaluate`: runs, and embeddings made elsewhere, in numbers."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from torch import Tensor
+
+    from softwarp.embedding_files import Tables
+
+ARRAYS = ("embeddings", "labels", "gallery", "gallery_labels")
+
+
+def evaluate(
+    source: Annotated[Path, typer.Argument(help="A run folder, or embeddings: .npy, .npz or .safetensors.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="One class a row: .npy, .txt or .csv (column `label`); else the file's array `labels`."
+        ),
+    ] = None,
+    gallery: Annotated[Path | None, typer.Option(help="Search these embeddings instead of the rest.")] = None,
+    gallery_labels: Annotated[Path | None, typer.Option(help="Their labels.")] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Row numbers (.txt, .npy) that are queries; the other rows are the gallery."),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Name of the array where a file holds several.")] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="Any of retrieval, clustering, geometry; else those of the run, or retrieval."),
+    ] = None,
+    ks: Annotated[
+        str | None, typer.Option(help="The K of recall@K; else those of the run, or 1,2,4,8.")
+    ] = None,
+    map_ks: Annotated[str, typer.Option(help="The K of map@K.")] = "",
+    ndcg_ks: Annotated[str, typer.Option(help="The K of ndcg@K.")] = "",
+    distance: Annotated[
+        str | None, typer.Option(help="euclidean or cosine; else that of the run's loss, or euclidean.")
+    ] = None,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="Resamples of classes for the 95% intervals; 0 for none.")
+    ] = 1000,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Decides k-means and the resamples; else that of the run, or 0."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure a run, or embeddings made elsewhere, exactly and in bounded memory.
+
+    A run is measured as it was when it ended: the figures are those of its result.json.
+
+    Retrieval (each query searches all others, never itself; ties by index):
+
+    \b
+    recall@K      share of queries with a positive among their K nearest
+    precision@1   the same as recall@1
+    r_precision   share of positives among the R nearest, R being a query's number of positives
+    map@r         mean over the R nearest of the precision at each positive
+    map@K         the same over the K nearest, of min(R, K) possible ones
+    ndcg@K        discounted gain of the positives among the K nearest, of the best possible
+
+    Clustering (seeded k-means, as many clusters as classes):
+
+    \b
+    nmi           mutual information of clusters and classes over the arithmetic mean of entropies
+    nmi_geometric the same over their geometric mean, as ProxyNCA++ and HIST report it
+    ami           mutual information adjusted for chance
+
+    Geometry:
+
+    \b
+    compactness         mean distance between two embeddings of a class, averaged over classes
+    separability        mean distance from a class's mean to the nearest other class's mean
+    separability_ratio  separability / compactness
+    spectral_decay      KL of a flat spectrum from that of the embeddings: 0 when all directions are used
+    effective_rank      number of directions in use, exp of the spectrum's entropy
+
+    95% intervals come from a bootstrap over classes. docs/metrics.md gives every definition.
+    """
+    from softwarp.embedding_files import load_tables
+    from softwarp.evaluate import measure
+    from softwarp.memory import freed_memory_kept
+
+    usual: dict[str, Any] = {}
+    if source.is_dir():
+        arrays, usual = _as_the_run_did(source)
+        source /= "embeddings.safetensors"
+    if usual and not (labels or gallery or queries or key):
+        sides: Tables = tuple(arrays.get(name) for name in ARRAYS)  # type: ignore[assignment]
+    else:
+        sides = load_tables(source, labels, gallery, gallery_labels, queries, key)
+    with freed_memory_kept(), _bar() as advance:
+        result = measure(
+            *sides[:2],
+            gallery=sides[2],
+            gallery_labels=sides[3],
+            families=_words(metrics) if metrics is not None else usual.get("families", ["retrieval"]),
+            ks=_numbers(ks, "--ks") if ks is not None else usual.get("ks", [1, 2, 4, 8]),
+            map_ks=_numbers(map_ks, "--map-ks"),
+            ndcg_ks=_numbers(ndcg_ks, "--ndcg-ks"),
+            distance=distance or usual.get("distance", "euclidean"),
+            bootstrap=bootstrap,
+            seed=seed if seed is not None else usual.get("seed", 0),
+            advance=advance,
+        )
+    if as_json:
+        typer.echo(_json(result))
+    else:
+        from rich.console import Console
+
+        Console().print(_measured(result, source))
+
+
+def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+    """Return the embeddings of a run and the settings with which it measured them when it ended."""
+    from softwarp.runs import Run
+
+    run = Run(folder)
+    arrays, settings = run.load_embeddings(), run.recipe()
+    return arrays, {
+        "families": ["retrieval", *(["clustering"] if settings.evaluation.clustering else [])],
+        "ks": settings.evaluation.ks,
+        "distance": run.result().distance,
+        "seed": settings.seed,
+    }
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[float], None] | None]:
+    """Yield what moves a bar by a share of the work; None where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("measuring", total=None)
+        yield lambda share: progress.advance(task, share)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(word) for word in _words(text)]
+    except ValueError:
+        raise ValueError(
+            f"{option} takes whole numbers with commas between, like 1,2,4,8; got {text!r}"
+        ) from None
+
+
+def _json(result: dict[str, Any]) -> str:
+    import json
+    import math
+
+    finite = {name: value if math.isfinite(value) else None for name, value in result["metrics"].items()}
+    return json.dumps(result | {"metrics": finite}, indent=2, allow_nan=False)
+
+
+def _measured(result: dict[str, Any], source: Path) -> "Table":
+    from rich.table import Table
+
+    rows, dimensions = result["embeddings"]
+    title = f"{source.name}: {rows} x {dimensions}, {result['classes']} classes, {result['distance']}"
+    table = Table(title=title)
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    if result["intervals"]:
+        table.add_column("95% interval", justify="right")
+    for name, value in result["metrics"].items():
+        low_high = result["intervals"].get(name)
+        interval = f"{low_high[0]:.4f} to {low_high[1]:.4f}" if low_high else ""
+        cells = [name, str(value) if isinstance(value, int) else f"{value:.4f}", interval]
+        table.add_row(*cells[: len(table.columns)])
+    return table

@@ -1,0 +1,80 @@
+"""`softwarp recipes` and `softwarp show`: which recipes there are, and one in full."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from softwarp.recipe import Recipe
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="A recipe, by name or file, and changes to it like phases.0.epochs=5 loss.name=arcface; "
+        "a setting of the loss is loss.settings.NAME=VALUE, and `softwarp losses LOSS` lists them."
+    ),
+]
+
+
+def recipes() -> None:
+    """List the recipes that come with softwarp."""
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from softwarp.recipe import find_recipe, read_recipe, recipe_names
+
+    table = Table(Column("recipe", no_wrap=True), "data", "backbone", "loss", "epochs", "published")
+    for name in recipe_names():
+        recipe = read_recipe(find_recipe(name))
+        epochs = " + ".join(str(phase.epochs) for phase in recipe.phases)
+        published = recipe.paper.get("published", {})
+        known = ", ".join(f"{metric} {value}" for metric, value in list(published.items())[:1])
+        table.add_row(name, recipe.data.name, recipe.model.backbone, recipe.loss.name, epochs, known)
+    Console().print(table)
+
+
+def show(words: Words = None) -> None:
+    """Print a recipe in full, every default written out, with changes to it like phases.0.epochs=5."""
+    from softwarp.overrides import dump_recipe
+
+    typer.echo(dump_recipe(choose(words or [], None, None)[1]), nl=False)
+
+
+def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[str, Recipe]":
+    """Return a name for the run and its recipe, from what the command line says."""
+    from softwarp.losses import LOSSES
+    from softwarp.overrides import change_loss, override
+    from softwarp.recipe import find_recipe, parse_recipe, read_settings
+
+    names, changes = [word for word in words if "=" not in word], [word for word in words if "=" in word]
+    if len(names) + (data is not None) > 1:
+        raise ValueError(
+            f"one recipe or --data is trained at a time, got {' and '.join(map(str, [*names, data]))}"
+        )
+    if protocol not in (None, "validation", "test"):
+        raise ValueError(f"--protocol is validation or test, got {protocol!r}")
+    if names and names[0] in LOSSES and not Path(names[0]).is_file():
+        raise ValueError(f"{names[0]} is a loss: softwarp train loss.name={names[0]}")
+    if data is not None:
+        import torch
+
+        from softwarp.own_data import settings_for
+
+        name, source = data.resolve().name.removesuffix(".csv"), f"recipe for {data}"
+        settings = settings_for(
+            data,
+            protocol="validation" if protocol == "validation" else "test",
+            cuda=torch.cuda.is_available(),
+        )
+    else:
+        path = find_recipe(names[0] if names else "glyphs_warped_softmax")
+        name, source, settings = path.stem, path.name, read_settings(path)
+    for change in changes:
+        if change.startswith("loss.name="):
+            settings = change_loss(settings, change.partition("=")[2])
+            name += f"-{settings['loss']['name']}"
+    settings = override(settings, changes)
+    if protocol:
+        settings["evaluation"] = (settings.get("evaluation") or {}) | {"split": protocol}
+    return name, parse_recipe(settings, source)

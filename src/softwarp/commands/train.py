@@ -1,0 +1,140 @@
+"""`softwarp train`: a recipe, or a folder of images, to a finished run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from softwarp.commands.recipes import Words, choose
+
+if TYPE_CHECKING:
+    from softwarp.recipe import Recipe
+    from softwarp.repeats import Repeats
+    from softwarp.runs import Result
+    from softwarp.tables import Table
+
+
+def train(
+    words: Words = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Your images, FOLDER/CLASS/IMAGE or a CSV file (path,label): no recipe is needed."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="The run's folder; else runs/RECIPE-PROTOCOL.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Refuse to start unless there is a run to resume.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Restart, whatever is in the folder.")] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train with so many seeds; report mean and deviation.")
+    ] = 1,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="validation: train on half the training classes, evaluate on the others, as often as you "
+            "like; test: train on all of them, evaluate on the test classes, once."
+        ),
+    ] = None,
+) -> None:
+    """Train an embedding model by a recipe, or on your own images, and evaluate it on unseen classes.
+
+    \b
+    softwarp train --data my_images            your own folder, settings chosen from the data
+    softwarp train cub_lite data.root=CUB      a recipe and where its data is
+    softwarp train loss.name=proxy_nca_pp      another loss, on the embedded glyphs
+
+    The same command resumes a run that was stopped, by Ctrl-C or worse. Several processes:
+    torchrun --nproc-per-node 2 -m softwarp train ...
+    """
+    if resume and fresh:
+        raise ValueError("--resume continues a run and --fresh restarts it: choose one")
+    from softwarp.commands.progress import note
+
+    with _stopped_early():
+        from softwarp import processes
+        from softwarp.overrides import dump_recipe
+        from softwarp.recipe import check_root
+        from softwarp.repeats import summarise
+
+        name, recipe = choose(words or [], data, protocol)
+        folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
+        if resume and not any(folder.glob("**/checkpoint.pt")):
+            raise ValueError(f"{folder} holds no run to resume; leave --resume out, or give --output")
+        check_root(recipe)
+        if data is not None and processes.is_main():
+            typer.echo(f"# {folder}/recipe.yaml\n{dump_recipe(recipe)}")
+        results: list[Result] = []
+        for seed in range(recipe.seed, recipe.seed + seeds):
+            own = folder / f"seed-{seed}" if seeds > 1 else folder
+            if seeds > 1:
+                note(f"seed {seed}, {len(results) + 1} of {seeds}")
+            results.append(_run(recipe.model_copy(update={"seed": seed}), own, not fresh))
+    if processes.is_main():
+        _report(summarise(results), folder)
+
+
+def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
+    from softwarp.commands.progress import bars_until_stopped, note
+    from softwarp.memory import freed_memory_kept
+    from softwarp.runs import Run
+    from softwarp.train import train
+
+    finished = resume and Run(folder).finished()
+    with freed_memory_kept(), bars_until_stopped(folder) as progress:
+        result = train(recipe, folder, resume=resume, progress=progress).result()
+    if finished:
+        note(f"{folder} was already finished; --fresh trains again")
+    return result
+
+
+@contextmanager
+def _stopped_early() -> Iterator[None]:
+    """Answer a Ctrl-C that comes while libraries are loaded; during training `bars_until_stopped` does."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from softwarp.commands.progress import note
+
+        note("stopped before training began")
+        raise typer.Exit(130) from None
+
+
+def _report(repeats: "Repeats", folder: Path) -> None:
+    """Print the metrics; with several seeds mean and deviation, which also go to seeds.json."""
+    from rich.console import Console
+
+    from softwarp.commands.progress import note
+    from softwarp.repeats import write_repeats
+
+    if len(repeats.runs) > 1:
+        write_repeats(folder, repeats)
+    Console().print(table(repeats).terminal())
+    before = repeats.baseline.get("map@r", 0.0)
+    if repeats.mean["map@r"] < before:
+        note(
+            f"MAP@R is lower than before training ({100 * before:.1f}). To change that, try fewer epochs or "
+            "lower learning rates on validation classes (--protocol validation), never on test classes"
+        )
+    for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
+        note(f"skipped, because it cannot be read: {path!a}")
+    typer.echo(f"run: {folder}")
+
+
+def table(repeats: "Repeats") -> "Table":
+    """Return a row per metric: its value, with deviation over seeds, and that of the untrained model."""
+    from softwarp.tables import Cell, Table, figure, metric_title
+
+    first, before = repeats.runs[0], repeats.baseline
+    heads = ("metric", f"{len(repeats.runs)} seeds" if repeats.deviation else "value", "untrained")
+    rows = []
+    for name, value in repeats.mean.items():
+        if name == "precision@1" or (name == "queries_without_positives" and not value):
+            continue  # the same as recall@1; nothing to report
+        trained = figure(name, value, repeats.deviation.get(name) if name != "queries" else None)
+        untrained = figure(name, before[name]) if name in before else ""
+        rows.append((Cell(metric_title(name)), Cell(trained), Cell(untrained)))
+    title = f"{first.name}: {first.classes.evaluated} unseen {first.split} classes"
+    width = 3 if before else 2
+    return Table(heads[:width], tuple(row[:width] for row in rows), title=title)

@@ -1,0 +1,124 @@
+"""The processes of one run: rank, gather, reduce. No other file speaks to torch.distributed.
+
+Without a process group every function works for the one process there is.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+Value = TypeVar("Value")
+
+
+def together() -> bool:
+    """Return whether a process group is up."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def count() -> int:
+    """Return the number of processes."""
+    return dist.get_world_size() if together() else 1
+
+
+def rank() -> int:
+    """Return this process's number, from 0; torchrun tells it before the group is up."""
+    return dist.get_rank() if together() else int(os.environ.get("RANK", "0"))
+
+
+def is_main() -> bool:
+    """Return whether this process writes and prints for all."""
+    return rank() == 0
+
+
+def wait() -> None:
+    """Return when all processes have come here."""
+    if together():
+        dist.barrier()
+
+
+@contextmanager
+def one_first(*, per_machine: bool = False) -> Iterator[None]:
+    """Let the main process, or the first of each machine, go through the block before the others."""
+    first = int(os.environ.get("LOCAL_RANK", "0")) == 0 if per_machine else is_main()
+    if not first:
+        wait()
+    try:
+        yield
+    finally:
+        if first:
+            wait()
+
+
+def gather_objects(value: Value) -> list[Value]:
+    """Return the value of every process, in the order of ranks."""
+    if count() == 1:
+        return [value]
+    values: list[Any] = [None] * count()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def from_main(make: Callable[[], Value]) -> Value:
+    """Return what `make` gives in the main process, which alone calls it; its errors are raised in all."""
+    if count() == 1:
+        return make()
+    told: list[Any] = [None, None]
+    if is_main():
+        try:
+            told[0] = make()
+        except Exception as error:
+            told[1] = error
+    dist.broadcast_object_list(told)
+    if told[1] is not None:
+        raise told[1]
+    value: Value = told[0]
+    return value
+
+
+def anywhere(flag: bool, device: torch.device) -> bool:
+    """Return whether the flag is set in any process."""
+    if count() == 1:
+        return flag
+    return bool(sum_over(torch.tensor(float(flag), device=device)) > 0)
+
+
+def sum_over(values: Tensor) -> Tensor:
+    """Return the sum over processes, without a gradient."""
+    total = values.detach().clone()
+    if together():
+        dist.all_reduce(total)
+    return total
+
+
+def whole_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the embeddings and labels of all processes, so that the loss sees the whole batch.
+
+    Only this process's embeddings carry a gradient; it is multiplied by the number of processes because the
+    gradients of the model's weights are averaged over them afterwards.
+    """
+    processes = count()
+    if processes == 1:
+        return embeddings, labels
+    parts = _gather(embeddings.detach())
+    embeddings.register_hook(lambda gradient: gradient * processes)
+    parts[rank()] = embeddings
+    return torch.cat(parts), torch.cat(_gather(labels))
+
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Average gradients that are equal in all processes but for rounding, which must not drift apart."""
+    if count() > 1:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad = sum_over(parameter.grad) / count()
+
+
+def _gather(tensor: Tensor) -> list[Tensor]:
+    parts = [torch.empty_like(tensor) for _ in range(count())]
+    dist.all_gather(parts, tensor.contiguous())
+    return parts

@@ -1,0 +1,71 @@
+"""Runs that differ in their seed alone -> mean, deviation, interval."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from softwarp.files import write_json
+from softwarp.runs import Result, Run, read_json_as
+
+
+class Repeats(BaseModel):
+    """Several runs of one recipe, and each metric over them: seeds.json. One run has no deviation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    version: Literal[1] = Field(1, alias="schema")
+    mean: dict[str, float]
+    deviation: dict[str, float]  # of a sample: divided by n - 1
+    interval: dict[str, tuple[float, float]]  # 95%, of the mean, by Student's t
+    runs: tuple[Result, ...]
+
+    @property
+    def baseline(self) -> dict[str, float]:
+        """The means of the untrained models; empty where they were not measured."""
+        values = _values([run.baseline or {} for run in self.runs])
+        return {name: statistics.mean(each) for name, each in values.items()}
+
+
+def summarise(runs: Sequence[Result]) -> Repeats:
+    """Return mean, deviation and 95% interval of every metric that all runs have."""
+    values = _values([run.metrics for run in runs])
+    several = {name: each for name, each in values.items() if len(runs) > 1}
+    return Repeats(
+        mean={name: statistics.mean(each) for name, each in values.items()},
+        deviation={name: statistics.stdev(each) for name, each in several.items()},
+        interval={name: t_interval(each) for name, each in several.items()},
+        runs=tuple(runs),
+    )
+
+
+def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Return the interval of the mean by Student's t.
+
+    >>> [round(end, 3) for end in t_interval([1.0, 2.0, 3.0])]
+    [-0.484, 4.484]
+    """
+    from scipy.special import stdtrit  # scipy.stats takes a second to import
+
+    mean, count = statistics.mean(values), len(values)
+    half = float(stdtrit(count - 1, (1 + level) / 2)) * statistics.stdev(values) / math.sqrt(count)
+    return mean - half, mean + half
+
+
+def write_repeats(folder: Path, repeats: Repeats) -> None:
+    """Write seeds.json, which makes `folder` one that holds a run per seed."""
+    write_json(folder / "seeds.json", repeats.model_dump(mode="json", by_alias=True))
+
+
+def read_repeats(folder: Path) -> Repeats:
+    """Return the finished run in a folder, or all those of its seeds."""
+    if (folder / "seeds.json").is_file():
+        return read_json_as(Repeats, folder / "seeds.json")
+    return summarise([Run(folder).result()])
+
+
+def _values(tables: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    shared = [name for name in tables[0] if all(name in table for table in tables)]
+    return {name: [table[name] for table in tables] for name in shared}

@@ -1,0 +1,116 @@
+"""Rows -> tables for the terminal, Markdown and HTML. Metrics are percentages, the best is bold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+TITLES = {"map@r": "MAP@R", "nmi": "NMI", "ami": "AMI", "avg_dtp": "AvgDTP", "r_precision": "RP"}
+COUNTS = ("queries", "queries_without_positives")
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A first column of words and further ones of figures."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    title: str = ""
+    words: int = 1  # columns at the left that hold words
+
+    def terminal(self) -> "RichTable":
+        """Return the table as rich prints it; words fold where there is no room, figures do not."""
+        from rich.table import Column
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        columns = [
+            Column(head, overflow="fold", min_width=min(12, max(len(row[place].text) for row in self.rows)))
+            if place < self.words
+            else Column(head, justify="right", no_wrap=True)
+            for place, head in enumerate(self.heads)
+        ]
+        table = RichTable(*columns, title=self.title or None)
+        for row in self.rows:
+            table.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in row))
+        return table
+
+    def markdown(self) -> str:
+        """Return the table as GitHub reads it, a line per row."""
+        rules = ["---" if place < self.words else "---:" for place in range(len(self.heads))]
+        rows = [[f"**{cell.text}**" if cell.best else cell.text for cell in row] for row in self.rows]
+        lines = [list(self.heads), rules, *rows]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def html(self) -> Markup:
+        """Return a <table> element; the best cells have the class `best`."""
+        heads = Markup("").join(Markup("<th>{}</th>").format(head) for head in self.heads)
+        rows = (
+            Markup("").join(
+                Markup("<td{}>{}</td>").format(Markup(' class="best"' if cell.best else ""), cell.text)
+                for cell in row
+            )
+            for row in self.rows
+        )
+        return Markup("<table><tr>{}</tr>{}</table>").format(
+            heads, Markup("").join(Markup("<tr>{}</tr>").format(row) for row in rows)
+        )
+
+
+def metric_title(name: str) -> str:
+    """Return a metric's name as tables head it.
+
+    >>> metric_title("recall@1"), metric_title("map@r")
+    ('Recall@1', 'MAP@R')
+    """
+    return TITLES.get(name, name[:1].upper() + name[1:])
+
+
+def figure(name: str, value: float, deviation: float | None = None) -> str:
+    """Return a metric as tables show it: in percent, except for distances and counts.
+
+    >>> figure("recall@1", 0.94637, 0.0061), figure("avg_dtp", 10.634), figure("queries", 75)
+    ('94.6 ± 0.6', '10.63', '75')
+    """
+    if name in COUNTS:
+        return f"{value:g}"
+    factor, digits = (1, 2) if name == "avg_dtp" else (100, 1)
+    spread = "" if deviation is None else f" ± {factor * deviation:.{digits}f}"
+    return f"{factor * value:.{digits}f}{spread}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a row of `metric_table` is made from; a metric that it lacks leaves a gap."""
+
+    words: tuple[str, ...]
+    mean: Mapping[str, float]
+    deviation: Mapping[str, float] = field(default_factory=dict)
+    ranked: bool = True  # whether it may be the best
+
+
+def metric_table(
+    rows: Sequence[Row], metrics: Sequence[str], heads: Sequence[str], *, title: str = ""
+) -> Table:
+    """Return a column per metric; the best mean of each is bold, AvgDTP apart: it is no merit."""
+    ranked = [row.mean for row in rows if row.ranked]
+    best = {name: max(mean[name] for mean in ranked if name in mean) for name in metrics if name != "avg_dtp"}
+
+    def cell(row: Row, name: str) -> Cell:
+        if name not in row.mean:
+            return Cell("")
+        text = figure(name, row.mean[name], row.deviation.get(name))
+        return Cell(text, best=len(ranked) > 1 and row.ranked and row.mean[name] == best.get(name))
+
+    cells = ((*map(Cell, row.words), *(cell(row, name) for name in metrics)) for row in rows)
+    return Table((*heads, *map(metric_title, metrics)), tuple(cells), title=title, words=len(heads))
