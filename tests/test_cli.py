@@ -78,13 +78,13 @@ def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path, monkeypatch,
 
 
 def test_demo_prints_the_table(monkeypatch, demo, tmp_path):
-    _, result = demo
-    monkeypatch.setattr("softwarp.studies.demo.run_demo", lambda *_, **__: result)
+    _, runs = demo
+    monkeypatch.setattr("softwarp.studies.demo.run_demo", lambda *_, **__: runs)
     output = runner.invoke(app, ["demo", "--quick", "--output", str(tmp_path)]).output
     for word in ("Recall@1", "Recall@2", "Recall@4", "MAP@R", "NMI", "AvgDTP", "ProxyNCA++", "report.html"):
         assert word in output
-    for row in result["rows"]:
-        assert row["cells"][0] in output
+    for run in runs.values():
+        assert f"{100 * run.result().metrics['recall@1']:.1f}" in output
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_demo_prints_the_table(monkeypatch, demo, tmp_path):
         (KeyboardInterrupt, ["recipe.yaml"], "there is no checkpoint yet"),
     ],
 )
-def test_a_stopped_demo_says_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path, error, files, kept):
+def test_a_stopped_demo_says_what_is_kept_and_how_to_resume(monkeypatch, tmp_path, error, files, kept):
     for name in files:
         (tmp_path / name).touch()
 
@@ -108,7 +108,7 @@ def test_a_stopped_demo_says_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path
     result = runner.invoke(app, words)
     assert result.exit_code == 130
     lines = [line for line in result.stderr.splitlines() if line]
-    assert lines == [f"stopped; {kept}. To go on: softwarp demo --quick --output {tmp_path}"]
+    assert lines == [f"stopped; {kept}. To resume: softwarp demo --quick --output {tmp_path}"]
 
 
 @pytest.mark.parametrize("early", ["softwarp.recipe.find_recipe", "softwarp.train.train"])
@@ -122,18 +122,17 @@ def test_a_run_stopped_before_it_began_says_so(monkeypatch, tmp_path, early):
     assert [line for line in result.stderr.splitlines() if line] == ["stopped before training began"]
 
 
-def test_demo_writes_results_that_fit_together(demo):
-    folder, result = demo
-    assert json.loads((folder / "result.json").read_text()) == json.loads(json.dumps(result))
-    assert [row["name"] for row in result["rows"]] == ["warped_softmax", "euclidean_softmax", "proxy_nca_pp"]
-    recipes = [row["recipe"] for row in result["rows"]]
+def test_demo_runs_fit_together(demo):
+    folder, runs = demo
+    assert json.loads((folder / "demo.json").read_text())["command"] == "softwarp demo --seed 0 --quick"
+    recipes = [run.recipe() for run in runs.values()]
+    assert [recipe.loss.name for recipe in recipes] == ["warped_softmax", "euclidean_softmax", "proxy_nca_pp"]
     for part in ("data", "model", "batches", "optimizer", "evaluation", "seed"):
-        assert recipes[0][part] == recipes[1][part] == recipes[2][part]
-    assert len({tuple(phase["epochs"] for phase in recipe["phases"]) for recipe in recipes}) == 1
-    assert recipes[0]["evaluation"]["split"] == "test"
-    for row in result["rows"]:
-        assert row["cells"][0] == f"{100 * row['metrics']['recall@1']:.1f}"
-        assert row["metrics"]["recall@1"] > 0.2  # far above chance on 50 classes
+        assert len({repr(getattr(recipe, part)) for recipe in recipes}) == 1
+    assert len({tuple(phase.epochs for phase in recipe.phases) for recipe in recipes}) == 1
+    assert recipes[0].evaluation.split == "test"
+    for run in runs.values():
+        assert run.result().metrics["recall@1"] > 0.2  # far above chance on 50 classes
 
 
 class _Page(HTMLParser):
@@ -150,7 +149,7 @@ class _Page(HTMLParser):
 
 
 def test_the_report_is_whole_and_self_contained(demo):
-    folder, result = demo
+    folder, runs = demo
     text = (folder / "report.html").read_text()
     page = _Page()
     page.feed(text)
@@ -158,8 +157,8 @@ def test_the_report_is_whole_and_self_contained(demo):
     assert len(page.images) == 8 * (1 + 3 * 11)
     assert all(link.startswith(("data:", "#")) for link in page.links)
     assert "<script" not in text
-    for row in result["rows"]:
-        assert row["cells"][3] in text
+    for run in runs.values():
+        assert f"{100 * run.result().metrics['map@r']:.1f}" in text
     framed = [image for image in page.images if image.get("alt") != "query"]
     assert {image["alt"] for image in framed} == {"right", "wrong"}
     assert all(("class" in image) == (image["alt"] == "right") for image in framed)

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from softwarp.embedding_files import load_tables
-from softwarp.evaluate import embed, embed_files, load_model
+from softwarp.evaluate import embed
 
 
 def test_every_module_keeps_its_mode_also_after_an_error():
@@ -21,17 +20,6 @@ def test_images_are_embedded_in_evaluation_mode_batch_by_batch():
     images = torch.randn(7, 1, 2, 2)
     expected = images.flatten(1) / (1 + 1e-5) ** 0.5  # the statistics that a batch norm starts with
     torch.testing.assert_close(embed(model, images, batch_size=3), expected)
-
-
-def test_a_folder_that_is_no_run_is_told_what_one_is(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match="nothing is not a finished run, a folder that `softwarp train`"
-    ):
-        embed_files(tmp_path / "nothing", "a.jpg")
-    (tmp_path / "seed-0").mkdir()
-    for use in (load_model, lambda folder: load_tables(folder, None, None, None, None, None)):
-        with pytest.raises((ValueError, OSError), match=f"one for each seed: take {tmp_path}/seed-0"):
-            use(tmp_path)
 
 
 class _Broken(nn.Module):

@@ -1,20 +1,17 @@
 import os
 import random
+import subprocess
+import sys
 
-import numpy as np
 import pytest
 import torch
+from support.results import RECIPE, finished_run, result
 
 from softwarp.overrides import write_out
 from softwarp.recipe import parse_recipe
-from softwarp.runs import Run, environment, random_state, set_random_state
+from softwarp.runs import Item, Run, environment
 
-RECIPE = parse_recipe(
-    {
-        "loss": {"name": "euclidean_softmax"},
-        "phases": [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}],
-    }
-)
+ODD = Item("c/\udcff.jpg", "c", "gallery", 0)  # a name that is not UTF-8
 
 
 def test_a_run_gives_back_what_it_was_given(tmp_path):
@@ -22,20 +19,22 @@ def test_a_run_gives_back_what_it_was_given(tmp_path):
     run.log({"epoch": 1, "loss": 2.5})
     run.log({"epoch": 2, "loss": 1.5})
     run.save_checkpoint({"epoch": 2, "model": {"weight": torch.ones(2)}})
-    run.save_embeddings(torch.ones(3, 2), torch.tensor([0, 1, 1]))
+    items = [Item("a/1.jpg", "a", "query", 0), Item('b,"2"\n.jpg', "b", "query", None), ODD]
+    run.save_embeddings({"embeddings": torch.ones(1, 2), "labels": torch.tensor([0])}, items)
     run.save_model({"weight": torch.arange(6.0).view(2, 3).T.requires_grad_()})
     assert run.started()
     assert not run.finished()
-    run.write_result({"map@r": 0.5})
+    run.write_result(result(seed=7))
     again = Run(tmp_path / "run")
     assert again.finished()
     assert write_out(again.recipe()) == write_out(RECIPE)
     assert [row["loss"] for row in again.history()] == [2.5, 1.5]
-    assert torch.equal(again.load_checkpoint()["model"]["weight"], torch.ones(2))
+    assert torch.equal(again.load_checkpoint()[0]["model"]["weight"], torch.ones(2))
     assert torch.equal(again.load_model()["weight"], torch.arange(6.0).view(2, 3).T)
-    assert torch.equal(again.load_embeddings()[0], torch.ones(3, 2))
-    assert again.load_embeddings()[1].tolist() == [0, 1, 1]
-    assert again.result() == {"map@r": 0.5}
+    assert torch.equal(again.load_embeddings()["embeddings"], torch.ones(1, 2))
+    assert (again.items(), again.items(gallery=True)) == ([items[0]], [ODD])
+    assert again.result() == result(seed=7)
+    assert '"schema": 1' in (tmp_path / "run" / "result.json").read_text()
 
 
 def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path):
@@ -56,14 +55,14 @@ def test_a_row_is_on_the_disk_when_log_returns(tmp_path, monkeypatch):
     assert synced == [13, 26]  # all of it had left Python's buffer
 
 
-def test_rows_after_an_epoch_and_half_written_files_are_taken_back(tmp_path):
+def test_rows_after_a_checkpoint_and_half_written_files_are_taken_back(tmp_path):
     run = Run.create(tmp_path, RECIPE)
     for epoch in (1, 2, 3):
         run.log({"epoch": epoch})
     halves = [tmp_path / name for name in (".checkpoint.pt.x1", ".result.json.y2", ".mine")]
     for half in halves:
         half.write_text("half")
-    run.cut_history(2)
+    run.rewind([{"epoch": 1}, {"epoch": 2}])
     assert run.history() == [{"epoch": 1}, {"epoch": 2}]
     assert [half.exists() for half in halves] == [False, False, True]
 
@@ -79,19 +78,17 @@ def test_another_recipe_is_refused_unless_it_comes_to_the_same(tmp_path):
     run = Run.create(tmp_path, RECIPE)
     assert not run.started()
     assert not run.finished()
-    assert run.load_checkpoint() is None
+    assert run.load_checkpoint() == (None, "")
     same = {"checkpoint_minutes": 1, "trackers": ["wandb"], "paper": {"table": {"row": 1}}}
     run.check_recipe(changed(data={"root": "elsewhere", "workers": 3}, **same))
     with pytest.raises(ValueError, match=r"seed is 0 there and 3 here; choose another --output"):
         run.check_recipe(changed(seed=3))
     with pytest.raises(ValueError, match=r"data\.resize is 256 there and 200 here \(and 1 more differ\)"):
         run.check_recipe(changed(data={"crop": 100, "resize": 200}))
+    with pytest.raises(ValueError, match=r"phases\.0\.epochs is 1 there and 9 here; choose"):
+        run.check_recipe(changed(phases=[RECIPE.phases[0].model_copy(update={"epochs": 9}).model_dump()]))
     with pytest.raises(ValueError, match=r"loss\.settings"):
         run.check_recipe(changed(loss={"settings": {"scale": 2}}))
-
-
-def draws():
-    return torch.rand(1).item(), np.random.rand(), random.random(), random.gauss(0, 1)  # noqa: NPY002
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path):
@@ -99,23 +96,13 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path):
     run.save_checkpoint({"epoch": 1})
     with pytest.raises(Exception, match="pickle"):
         run.save_checkpoint({"epoch": lambda: 2})
-    assert run.load_checkpoint() == {"epoch": 1}
-
-
-def test_every_generator_goes_on_from_a_checkpoint(tmp_path):
-    run = Run.create(tmp_path, RECIPE)
-    random.gauss(0, 1)  # leaves its second value behind
-    run.save_checkpoint({"random": random_state()})
-    expected, others = draws(), draws()
-    assert all(a != b for a, b in zip(expected, others, strict=True))
-    set_random_state(run.load_checkpoint()["random"])
-    assert draws() == expected
+    assert run.load_checkpoint() == ({"epoch": 1}, "")
 
 
 def test_a_new_run_leaves_nothing_of_the_old_one_but_foreign_files(tmp_path):
     old = Run.create(tmp_path, RECIPE)
     old.log({"epoch": 1})
-    old.write_result({})
+    old.write_result(result())
     (tmp_path / "notes.txt").write_text("mine")
     assert Run.create(tmp_path, RECIPE).history() == []
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -128,7 +115,7 @@ def test_a_new_run_leaves_nothing_of_the_old_one_but_foreign_files(tmp_path):
 def test_checkpoints_cannot_run_code(tmp_path):
     run = Run.create(tmp_path, RECIPE)
     torch.save({"model": _Evil()}, tmp_path / "checkpoint.pt")
-    with pytest.raises(Exception, match="Weights only load failed"):
+    with pytest.raises(ValueError, match="Weights only load failed"):
         run.load_checkpoint()
 
 
@@ -139,3 +126,59 @@ class _Evil:
 
 def test_the_environment_names_versions():
     assert environment()["packages"]["torch"] == torch.__version__.split("+")[0]
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
+    run, generator = Run.create(tmp_path, RECIPE), random.Random(0)
+    weights = torch.arange(5000.0)
+    run.save_checkpoint({"epoch": 1, "weights": weights})
+    run.save_checkpoint({"epoch": 2, "weights": weights + 1})
+    last = tmp_path / "checkpoint.pt"
+    whole, passed_over = last.read_bytes(), 0
+    for _ in range(60):
+        place = generator.randrange(len(whole))
+        flipped = whole[place] ^ (1 << generator.randrange(8))
+        last.write_bytes(whole[:place] + bytes([flipped]) + whole[place + 1 :])
+        state, note = run.load_checkpoint()
+        assert torch.equal(state["weights"], weights + (state["epoch"] - 1))  # never other numbers
+        assert ("checkpoint.pt" in note) == (state["epoch"] == 1)
+        passed_over += state["epoch"] == 1
+    assert passed_over > 50  # the rest is padding
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"no zip at all" * 100])
+def test_a_checkpoint_that_is_none_is_named_with_its_cure(tmp_path, content):
+    run = Run.create(tmp_path, RECIPE)
+    (tmp_path / "checkpoint.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=r"checkpoint\.pt.*--fresh"):
+        run.load_checkpoint()
+
+
+def test_a_second_process_is_kept_out_until_the_first_has_died(tmp_path):
+    code = "import sys, time; from pathlib import Path; from softwarp.runs import Run\n"
+    code += "with Run(Path(sys.argv[1])).locked(): print('locked', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(ValueError, match="another process"), Run(tmp_path).locked():
+            pass
+        other.kill()
+        other.wait()
+        with Run(tmp_path).locked():
+            pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        ("{}", "schema|name"),
+        ('{"schema": 2}', "schema"),
+        ("[1, 2", "JSON"),
+        ('{"rows": []}', "rows|name"),
+    ],
+)
+def test_a_result_of_another_shape_is_one_line(tmp_path, content, cause):
+    run = finished_run(tmp_path)
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"result\.json.*({cause}).*--fresh"):
+        run.result()

@@ -15,13 +15,12 @@ from rich.console import Console
 from rich.progress import Progress
 from support.tiny_runs import PHASE, Bars, outcome, tiny
 
-from softwarp import tune
+from softwarp.job import State
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
 from softwarp.models.embedder import Embedder
 from softwarp.overrides import change_loss, dump_recipe, write_out
 from softwarp.recipe import parse_recipe
-from softwarp.runs import Run
-from softwarp.schedule import State
+from softwarp.runs import Counts, Run
 from softwarp.studies.demo import demo_recipes
 from softwarp.train import BlowUpError, StoppedError, train
 
@@ -35,9 +34,9 @@ def trained(tmp_path_factory):
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(trained, tmp_path):
     first, again = trained, train(tiny(), tmp_path / "b")
     assert first.result().metrics == again.result().metrics
-    assert torch.equal(first.load_embeddings()[0], again.load_embeddings()[0])
+    assert torch.equal(first.load_embeddings()["embeddings"], again.load_embeddings()["embeddings"])
     other = train(tiny(seed=1), tmp_path / "c")
-    assert not torch.equal(first.load_embeddings()[0], other.load_embeddings()[0])
+    assert not torch.equal(first.load_embeddings()["embeddings"], other.load_embeddings()["embeddings"])
 
 
 def test_a_run_leaves_recipe_history_checkpoint_and_result(trained):
@@ -45,10 +44,10 @@ def test_a_run_leaves_recipe_history_checkpoint_and_result(trained):
     assert write_out(run.recipe()) == write_out(tiny())
     assert [row["phase"] for row in run.history()] == [0, 1]
     assert all(math.isfinite(row["loss"]) and row["avg_dtp"] > 0 for row in run.history())
-    state = run.load_checkpoint()
+    state, _ = run.load_checkpoint()
     assert state["state"]["step"] == 2 * (20 * 12 // 40)
     assert state["loss"]["alpha"] == 2.0  # of the second phase
-    assert run.result().classes == {"train": 20, "evaluated": 20}
+    assert run.result().classes == Counts(train=20, evaluated=20)
     assert len(run.result().data_sha256) == 64
     assert {"recall@1", "map@r", "nmi", "avg_dtp", "r_precision", "precision@1"} <= set(run.result().metrics)
 
@@ -85,7 +84,7 @@ def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
     assert seen[0] == pytest.approx([0.005, 0.005, 0.02])
     assert seen[steps] == pytest.approx([0.005, 0.1, 0.02])
     assert seen[2 * steps] == pytest.approx([0.0005, 0.01, 0.002])
-    loss = run.load_checkpoint()["loss"]
+    loss = run.load_checkpoint()[0]["loss"]
     assert (loss["alpha"].item(), loss["_extra_state"]["scale"], loss["_extra_state"]["delta"]) == (
         1.0,
         2.0,
@@ -111,34 +110,11 @@ def test_gradients_are_clipped_by_value_on_the_model_only(tmp_path, monkeypatch)
     assert largest["proxies"] > 1e-5
 
 
-def test_a_search_goes_on_where_it_stopped_and_never_sees_test_classes(tmp_path, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    recipe = tiny(phases=[PHASE])
-    first = tune.search(recipe, tmp_path, trials=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(tune, "train", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            tune.search(recipe, tmp_path, trials=2)
-    both = tune.search(recipe, tmp_path, trials=2)
-    assert len(both) == 2  # the interrupted one does not count
-    assert len({row["settings"]["learning_rate"] for row in both}) == 2
-    assert first[0] in both
-    assert both[0]["value"] >= both[1]["value"]
-    assert set(both[0]["settings"]) == {"learning_rate", "proxy_learning_rate", "alpha", "k1", "k2", "scale"}
-    impossible = tiny(batches={"classes": 21, "samples": 1})
-    with pytest.raises(ValueError, match=r"not one of 2 trials ended well; .* only 20 classes"):
-        tune.search(impossible, tmp_path / "impossible", trials=2)
-    with pytest.raises(ValueError, match="evaluates on validation classes"):
-        tune.search(tiny(evaluation={"split": "test"}), tmp_path, trials=1)
-
-
 def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(trained, tmp_path):
     with pytest.raises(StoppedError):
         train(tiny(), tmp_path / "cut", progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
     cut = Run(tmp_path / "cut")
-    assert cut.load_checkpoint()["state"]["step"] == 8  # in the second of two epochs of 6
+    assert cut.load_checkpoint()[0]["state"]["step"] == 8  # in the second of two epochs of 6
     assert not cut.finished()
     assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == outcome(trained)
 
@@ -254,7 +230,7 @@ def test_plateau_lowers_the_rates(tmp_path, monkeypatch):
     monkeypatch.setattr(State, "look", lambda state, value, epoch: LOOK(state, 0.5, epoch))
     phase = {**PHASE, "epochs": 4, "schedule": "plateau", "plateau": 1}
     run = train(tiny(phases=[phase], evaluation={"every": 1}), tmp_path)
-    rates = [group["lr"] for group in run.load_checkpoint()["optimizer"]["param_groups"]]
+    rates = [group["lr"] for group in run.load_checkpoint()[0]["optimizer"]["param_groups"]]
     assert rates == pytest.approx([5e-5, 5e-5, 2e-4])  # of the fourth epoch, after two drops
 
 
@@ -278,7 +254,7 @@ def test_accumulated_pieces_give_the_same_gradient(tmp_path):
 
 def test_a_moving_average_is_what_is_evaluated(tmp_path):
     run = train(tiny(optimizer={"average": 0.5}), tmp_path)
-    weights, average = run.load_checkpoint()["model"], run.load_checkpoint()["average"]
+    weights, average = run.load_checkpoint()[0]["model"], run.load_checkpoint()[0]["average"]
     assert not torch.equal(weights["head.weight"], average["module.head.weight"])
     assert torch.equal(run.load_model()["head.weight"], average["module.head.weight"])
 

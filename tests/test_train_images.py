@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.progress import Progress
 from typer.testing import CliRunner
 
-from softwarp import embed_files, load_model
+from softwarp import load
 from softwarp.cli import app
 from softwarp.data.tables import read_table
 from softwarp.job import Job
 from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
-from softwarp.runs import Run
+from softwarp.runs import Counts, Run
 from softwarp.train import train
 
 PHASE = {"epochs": 1, "learning_rate": 0.002, "proxy_learning_rate": 0.02}
@@ -61,27 +61,28 @@ def small(root, **changes):
 def test_a_folder_is_trained_and_evaluated_on_other_classes(tmp_path):
     run = train(small(draw(tmp_path / "images")), tmp_path / "run")
     result = run.result()
-    assert result["classes"] == {"train": 6, "evaluated": 2}
-    assert result["images"] == {"train": 30, "evaluated": 10}
-    assert result["broken_images"] == []
-    assert run.load_embeddings()[0].shape == (10, 8)
-    files = sorted((tmp_path / "images").glob("class 0/*"))
-    embedded = embed_files(run.folder, files)
-    assert embedded.shape == (5, 8)
-    torch.testing.assert_close(embed_files(run.folder, str(files[0])), embedded[:1])
-    with pytest.raises(FileNotFoundError, match="nothing"):
-        embed_files(str(run.folder), ["nothing.jpg"])
-    assert load_model(str(run.folder))(torch.zeros(1, 3, 16, 16)).shape == (1, 8)
+    assert result.classes == Counts(train=6, evaluated=2)
+    assert result.images == Counts(train=30, evaluated=10)
+    assert result.broken_images == ()
+    assert run.load_embeddings()["embeddings"].shape == (10, 8)
+    items = run.items()
+    assert {item.split for item in items} == {"test"}
+    assert [item.row for item in items] == list(range(10))
+    again = load(run.folder).embed([tmp_path / "images" / item.file for item in items])
+    torch.testing.assert_close(again, run.load_embeddings()["embeddings"])
+    assert {item.class_name for item in items} == {item.file.split("/")[0] for item in items}
 
 
 def test_workers_and_the_cache_of_pixels_change_nothing_but_speed(tmp_path, monkeypatch):
     monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "cache"))
     root = draw(tmp_path / "images")
-    alone = train(small(root), tmp_path / "alone").load_embeddings()[0]
-    helped = train(small(root, data={"workers": 2}), tmp_path / "helped").load_embeddings()[0]
+    alone = train(small(root), tmp_path / "alone").load_embeddings()["embeddings"]
+    helped = train(small(root, data={"workers": 2}), tmp_path / "helped").load_embeddings()["embeddings"]
     assert torch.equal(alone, helped)
-    cached = train(small(root, data={"cache": True, "resize": 24}), tmp_path / "cached").load_embeddings()[0]
-    plain = train(small(root, data={"resize": 24}), tmp_path / "plain").load_embeddings()[0]
+    cached = train(small(root, data={"cache": True, "resize": 24}), tmp_path / "cached").load_embeddings()[
+        "embeddings"
+    ]
+    plain = train(small(root, data={"resize": 24}), tmp_path / "plain").load_embeddings()["embeddings"]
     assert torch.equal(cached, plain)  # at that size nothing is resized
 
 
@@ -97,7 +98,7 @@ def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypat
     file.write_text("\n".join(["path,label", *rows]))
     listed = train(small(file, data={"name": "csv", "cache": cache}), tmp_path / "listed")
     folder = train(small(root, data={"cache": cache}), tmp_path / "folder")
-    assert torch.equal(listed.load_embeddings()[0], folder.load_embeddings()[0])
+    assert torch.equal(listed.load_embeddings()["embeddings"], folder.load_embeddings()["embeddings"])
     skipped = [str(root / path) for path in folder.result().left_out]
     assert listed.result().left_out == skipped
     assert len(skipped) == 2
@@ -111,7 +112,7 @@ def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
     run = train(small(root, phases=[{**PHASE, "epochs": 3}]), tmp_path / "run")
     assert set(run.result().broken_images) <= {f"class {label}/0.png" for label in range(8)}
     assert run.result().broken_images
-    assert len(run.load_embeddings()[0]) == 8  # two classes of five, one broken each
+    assert len(run.load_embeddings()["embeddings"]) == 8  # two classes of five, one broken each
     assert len(run.result().left_out) == 2
     with pytest.raises(ValueError, match=r"0\.png"):
         train(small(root, data={"strict": True}), tmp_path / "strict")
@@ -172,7 +173,7 @@ def test_ctrl_c_reaches_the_main_process_and_not_its_workers(tmp_path):
     assert process.returncode == 130, message
     assert "nothing is lost. To go on: softwarp train --data" in message
     assert not Run(folder).finished()
-    assert Run(folder).load_checkpoint()["state"]["step"] > 0
+    assert Run(folder).load_checkpoint()[0]["state"]["step"] > 0
 
 
 def test_a_class_with_one_image_trains_along(tmp_path):
@@ -238,7 +239,7 @@ def test_one_command_from_a_folder_to_a_model(tmp_path):
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 0
     assert "recall@1" in again.output
-    assert ["already finished; --fresh trains anew" in each.stderr for each in (answer, again)] == [
+    assert ["already finished; --fresh trains again" in each.stderr for each in (answer, again)] == [
         False,
         True,
     ]
@@ -279,7 +280,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["cub_lite", "--protocol", "tset"], "--protocol is validation or test"),
         (["cub_lite", "sop"], "one recipe or --data"),
         (["loss.name=proxy_nca_p"], "did you mean proxy_nca"),
-        (["--resume", "--output", "nothing_here"], "nothing_here holds no run to go on with"),
+        (["--resume", "--output", "nothing_here"], "nothing_here holds no run to resume"),
         (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
         (["evaluation.patience=3", "evaluation.every=99", "--protocol", "validation"], "between 1 and 12"),
         (["evaluation.metric=recal@1"], "choose from recall@1"),

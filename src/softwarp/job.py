@@ -241,6 +241,8 @@ def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
         project_dir=folder,
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=frozen)],
     )
+    if recipe.precision == "fp16" and accelerator.device.type == "cpu":
+        raise ValueError("precision fp16 needs a GPU; on a CPU take precision=bf16, or leave it out")
     if recipe.trackers:
         accelerator.init_trackers("softwarp", config={"loss": recipe.loss.name, "seed": recipe.seed})
         missing = set(recipe.trackers) - {tracker.name for tracker in accelerator.trackers}

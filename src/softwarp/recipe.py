@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 DATA = ("glyphs", "cub", "cars", "sop", "inshop", "folder", "csv")
 
@@ -14,7 +14,7 @@ DATA = ("glyphs", "cub", "cars", "sop", "inshop", "folder", "csv")
 class Part(BaseModel):
     """A piece of a recipe. A key that it does not know is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataPart(Part):
@@ -45,7 +45,7 @@ class ModelPart(Part):
 
     backbone: str = "small_conv"
     pretrained: bool | str = Field(False, description="true: ImageNet weights; or a file with weights")
-    embedding_size: int = Field(128, ge=1)
+    embedding_size: int = Field(128, ge=1, le=65536)
     pooling: Literal["max+avg", "avg", "max", "gem"] = "max+avg"
     norm: Literal["before", "after", "none"] = "before"
     head_init: Literal["kaiming", "default"] = "kaiming"
@@ -55,6 +55,14 @@ class ModelPart(Part):
 class LossPart(Part):
     name: str
     settings: dict[str, bool | int | float | str | list[int | float]] = {}
+
+    @field_validator("settings")
+    @classmethod
+    def _known_already(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        for key, place in (("num_classes", "the data"), ("embedding_size", "model.embedding_size")):
+            if key in settings:
+                raise ValueError(f"{key} follows from {place}; leave it out")
+        return settings
 
 
 class BatchPart(Part):
@@ -86,7 +94,7 @@ class OptimizerPart(Part):
 class Phase(Part):
     """A stretch of training; `loss_settings` takes effect at its start."""
 
-    epochs: int = Field(ge=1)
+    epochs: int = Field(ge=0, description="0 trains nothing: the model is evaluated as it starts")
     learning_rate: float = Field(gt=0, description="of the backbone")
     head_learning_rate: float | None = Field(None, gt=0, description="else that of the backbone")
     proxy_learning_rate: float = Field(gt=0, description="of all that the loss owns")
@@ -130,7 +138,7 @@ class Recipe(Part):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints inside an epoch")
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**40)
 
     @model_validator(mode="after")
     def _never_on_test(self) -> "Recipe":
@@ -188,11 +196,20 @@ def check_root(recipe: Recipe) -> None:
         )
 
 
+class FlatLoader(yaml.SafeLoader):
+    """YAML without aliases: a few lines of them can stand for gigabytes, and recipes need none."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"aliases like *{self.peek_event().anchor} are not taken; write it out")
+        return super().compose_node(parent, index)
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """Return what a YAML file says, not yet validated."""
     try:
-        settings = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+        settings = yaml.load(path.read_text(encoding="utf-8"), FlatLoader)
+    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(settings, dict):
         raise ValueError(f"{path} is not a recipe: it should hold keys such as loss and phases")

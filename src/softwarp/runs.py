@@ -110,7 +110,11 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out of the folder; the lock ends with the process, however it ends."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or "unknown"
+            raise OSError(f"{self.folder} cannot be made ({reason}); choose another --output") from None
         try:
             import fcntl
         except ImportError:  # Windows, where a folder cannot be opened

@@ -9,7 +9,14 @@ from markupsafe import Markup
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-TITLES = {"map@r": "MAP@R", "nmi": "NMI", "ami": "AMI", "avg_dtp": "AvgDTP", "r_precision": "RP"}
+TITLES = {
+    "map@r": "MAP@R",
+    "nmi": "NMI",
+    "nmi_geometric": "NMI geometric",
+    "ami": "AMI",
+    "avg_dtp": "AvgDTP",
+    "r_precision": "R-precision",
+}
 COUNTS = ("queries", "queries_without_positives")
 
 
@@ -73,7 +80,7 @@ def metric_title(name: str) -> str:
     >>> metric_title("recall@1"), metric_title("map@r")
     ('Recall@1', 'MAP@R')
     """
-    return TITLES.get(name, name[:1].upper() + name[1:])
+    return TITLES.get(name, name[:1].upper() + name[1:].replace("_", " "))
 
 
 def figure(name: str, value: float, deviation: float | None = None) -> str:

@@ -9,12 +9,12 @@ import typer
 from typer.testing import CliRunner
 
 from softwarp.studies import demo
-from softwarp.studies.demo import demo_recipes, over_seeds
-from softwarp.studies.tables import with_tables
+from softwarp.studies.demo import demo_recipes
 from softwarp.tune import apply, space
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+with_tables = runpy.run_path(str(ROOT / "tools" / "readme_tables.py"))["with_tables"]
 
 
 def test_tables_are_made_from_results():
@@ -38,15 +38,6 @@ def test_the_demo_runs_what_the_search_found():
             assert ours.learning_rate == pytest.approx(theirs.learning_rate, rel=0.01)
             assert ours.proxy_learning_rate == pytest.approx(theirs.proxy_learning_rate, rel=0.01)
         assert recipe.loss.settings == pytest.approx(best.loss.settings, rel=0.01)
-
-
-def test_mean_and_deviation_over_seeds():
-    def result(value):
-        metrics = dict.fromkeys(("recall@1", "recall@2", "recall@4", "map@r", "nmi", "avg_dtp"), value)
-        return {"rows": [{"loss": "a", "metrics": metrics, "seconds": value}]}
-
-    (row,) = over_seeds([result(1.0), result(2.0), result(3.0)])
-    assert (row["mean"]["map@r"], row["deviation"]["map@r"], row["seconds"]) == (2.0, 1.0, 2.0)
 
 
 def test_one_seed_is_refused_before_anything_is_trained(monkeypatch):

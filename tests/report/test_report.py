@@ -53,5 +53,7 @@ def test_figures_are_the_same_for_the_same_numbers():
     rows = [{"epoch": 1, "loss": 2.0, "avg_dtp": 3.0}, {"epoch": 2, "loss": 1.0, "avg_dtp": None}]
     assert curves({"a": rows}, {"a": [1.0, 1.0]}) == curves({"a": rows}, {"a": [1.0, 1.0]})
     points, labels = torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
-    drawn = projection(points, labels, "cosine", "ab$<")  # characters that markup or mathtext would mistake
+    drawn = projection(
+        points, labels, "cosine", dict(enumerate("ab$<"))
+    )  # characters that markup or mathtext would mistake
     assert drawn.startswith("<svg")

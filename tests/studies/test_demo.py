@@ -1,8 +1,10 @@
-"""The demo goes on where it was stopped, and starts anew when it was finished."""
+"""A stopped demo is resumed, a finished one restarts."""
 
 import pytest
+from support.results import result
 from support.tiny_runs import Bars, tiny
 
+from softwarp.repeats import summarise
 from softwarp.runs import Run
 from softwarp.studies import demo
 from softwarp.train import StoppedError
@@ -24,24 +26,24 @@ def stop():
     raise StoppedError
 
 
-def metrics(result):
-    return [(row["loss"], row["cells"], row["metrics"]) for row in result["rows"]]
+def metrics(runs):
+    return {title: run.result().metrics for title, run in runs.items()}
 
 
-def test_a_stopped_demo_goes_on_to_the_same_table(tmp_path):
+def test_a_stopped_demo_resumes_to_the_same_table(tmp_path):
     whole = demo.run_demo(tmp_path / "whole")
     with pytest.raises(StoppedError):
         demo.run_demo(tmp_path / "cut", progress=Bars(STEPS + 8, stop))
     first = tmp_path / "cut" / "warped_softmax" / "result.json"
     before = first.stat().st_mtime_ns
-    assert not (tmp_path / "cut" / "result.json").exists()
+    assert not (tmp_path / "cut" / "demo.json").exists()
     bars = Bars(0, None)
     assert metrics(demo.run_demo(tmp_path / "cut", progress=bars)) == metrics(whole)
     assert first.stat().st_mtime_ns == before
     assert -bars.steps == 2 * STEPS - 6  # the second goes on after its first epoch
 
 
-def test_a_finished_demo_starts_anew_and_what_it_left_is_not_taken_for_the_new_one(tmp_path):
+def test_a_finished_demo_restarts_and_what_it_left_is_not_taken_for_the_new_one(tmp_path):
     demo.run_demo(tmp_path)
     with pytest.raises(StoppedError):
         demo.run_demo(tmp_path, progress=Bars(8, stop))
@@ -51,17 +53,24 @@ def test_a_finished_demo_starts_anew_and_what_it_left_is_not_taken_for_the_new_o
     assert -bars.steps == 3 * STEPS - 6
 
 
-def test_a_stopped_demo_of_another_seed_starts_anew(tmp_path):
+def test_a_stopped_demo_of_another_seed_restarts(tmp_path):
     with pytest.raises(StoppedError):
         demo.run_demo(tmp_path, seed=1, progress=Bars(STEPS + 8, stop))
     bars = Bars(0, None)
-    result = demo.run_demo(tmp_path, seed=0, progress=bars)
+    runs = demo.run_demo(tmp_path, seed=0, progress=bars)
     assert -bars.steps == 3 * STEPS
-    assert {row["recipe"]["seed"] for row in result["rows"]} == {0}
+    assert {run.recipe().seed for run in runs.values()} == {0}
 
 
 def test_a_demo_without_its_report_is_not_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "write_report", lambda *_: stop())
     with pytest.raises(StoppedError):
         demo.run_demo(tmp_path)
-    assert not (tmp_path / "result.json").exists()
+    assert not (tmp_path / "demo.json").exists()
+
+
+def test_the_kept_row_has_mean_deviation_and_interval():
+    values = [result(metrics=dict.fromkeys(demo.METRICS, value), seconds=value) for value in (1.0, 2.0, 3.0)]
+    row = demo._row("a", summarise(values))
+    assert (row["mean"]["map@r"], row["deviation"]["map@r"], row["seconds"]) == (2.0, 1.0, 2.0)
+    assert row["interval"]["map@r"] == pytest.approx((-0.484, 4.484), abs=1e-3)

@@ -84,6 +84,8 @@ class Embedder(nn.Module):
                 f"the backbone reads {wanted} channels, these images have {images.shape[1]}; "
                 "turn them to grey or take a backbone for RGB"
             )
+        if images.is_floating_point() and not torch.compiler.is_compiling() and 0 < images.max() <= 1:
+            raise ValueError("images must be bytes or floats 0..255, these are floats 0..1; multiply by 255")
         images = images.expand(-1, wanted, -1, -1).to(self.mean.dtype)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not freeze_backbone):
             features = self.backbone((images - self.mean) / self.std)

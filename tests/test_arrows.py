@@ -1,0 +1,71 @@
+"""Imports follow the arrows: a file imports what stands in a lower layer, and no circle closes."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "softwarp"
+# From the bottom to the top; a folder stands for its files, which may import one another.
+LAYERS = (
+    {"files", "memory", "processes"},
+    {"losses", "metrics", "models", "recipe"},
+    {"data", "overrides", "embedding_files"},
+    {"runs", "own_data"},
+    {"evaluate", "schedule", "repeats"},
+    {"inference", "job", "tables"},
+    {"bars"},
+    {"train"},
+    {"tune", "report"},
+    {"studies"},
+    {"commands"},
+    {"cli"},
+    {"__main__", "__init__"},
+)
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+MODULES = {module_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+def imports_of(path: Path) -> set[str]:
+    """All modules of softwarp that a file imports, also inside functions; not those for types alone."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{name.name}" for name in node.names}
+            found |= {name if name.removeprefix("softwarp.") in MODULES else node.module for name in inner}
+    ours = {name.removeprefix("softwarp.") for name in found if name.startswith("softwarp.")}
+    return ours & set(MODULES)
+
+
+def layer_of(module: str) -> int:
+    (level,) = [level for level, names in enumerate(LAYERS) if module.split(".")[0] in names]
+    return level
+
+
+def test_every_import_leads_down():
+    assert len(MODULES) > 80
+    wrong = [
+        f"{module} imports {other}"
+        for module, path in MODULES.items()
+        for other in imports_of(path)
+        if layer_of(other) > layer_of(module)
+        or (layer_of(other) == layer_of(module) and module.split(".")[0] != other.split(".")[0])
+    ]
+    assert not wrong, wrong
+
+
+def test_no_circle_closes():
+    graph = {module: imports_of(path) - {module} for module, path in MODULES.items()}
+    assert graph["train"] >= {"job", "evaluate"}
+    TopologicalSorter(graph).prepare()  # raises CycleError with the circle

@@ -1,0 +1,68 @@
+"""load(run).embed(images): what a trained model gives, and what it refuses."""
+
+import pytest
+import torch
+from PIL import Image
+from support.pictures import jpeg, noise, truncated
+from support.tiny_runs import PHASE, tiny
+
+import softwarp
+from softwarp.data.glyphs import glyph_images
+from softwarp.train import train
+
+
+@pytest.fixture(scope="module")
+def glyph_run(tmp_path_factory):
+    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("glyphs"))
+
+
+def test_a_glyph_run_embeds_bytes_as_its_evaluation_did(glyph_run):
+    images = glyph_images([item.file for item in glyph_run.items()])
+    model = softwarp.load(str(glyph_run.folder))
+    expected = glyph_run.load_embeddings()["embeddings"]
+    torch.testing.assert_close(model.embed(images), expected)
+    torch.testing.assert_close(model.embed(images[3]), expected[3:4])
+    assert model.distance == "euclidean"
+
+
+def test_files_pil_images_and_single_ones_come_to_the_same(glyph_run, tmp_path):
+    images = glyph_images([item.file for item in glyph_run.items()[:3]])
+    files = []
+    for number, image in enumerate(images):
+        files.append(tmp_path / f"{number}.png")
+        Image.fromarray(image[0].numpy()).save(files[-1])
+    model = softwarp.load(glyph_run.folder)
+    expected, done = model.embed(images), []
+    torch.testing.assert_close(model.embed(files, batch_size=2, advance=done.append), expected)
+    assert done == [2, 1]
+    torch.testing.assert_close(model.embed(str(files[1])), expected[1:2])
+    torch.testing.assert_close(model.embed([Image.open(files[0]), files[1]]), expected[:2])
+    assert model.embed([]).shape == (0, 16)
+
+
+def test_broken_images_are_named_or_nan(glyph_run, tmp_path):
+    model = softwarp.load(glyph_run.folder)
+    good, bad = jpeg(tmp_path / "good.jpg", noise(40, 40)), truncated(tmp_path / "bad.jpg")
+    with pytest.raises(ValueError, match=r"2 of 3 .*bad\.jpg, .*nothing\.jpg.*skip_broken"):
+        model.embed([good, bad, tmp_path / "nothing.jpg"])
+    rows = model.embed([bad, good], skip_broken=True)
+    assert rows.isnan().all(dim=1).tolist() == [True, False]
+    with pytest.raises(ValueError, match="1 of 1"):
+        model.embed(tmp_path)  # a folder is no image
+
+
+def test_floats_are_refused_where_bytes_belong(glyph_run):
+    model, images = softwarp.load(glyph_run.folder), torch.rand(2, 1, 32, 32)
+    with pytest.raises(ValueError, match="uint8"):
+        model.embed(images)
+    with pytest.raises(ValueError, match=r"0\.\.255"):
+        model.network(images)
+    assert model.network(images * 255).shape == (2, 16)
+
+
+def test_a_folder_that_is_no_run_says_what_one_is(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing is not a finished run"):
+        softwarp.load(tmp_path / "nothing")
+    (tmp_path / "seed-0").mkdir()
+    with pytest.raises(FileNotFoundError, match="seed-0"):
+        softwarp.load(tmp_path)

@@ -1,0 +1,53 @@
+import io
+
+from rich.console import Console
+
+from softwarp.tables import Cell, Row, Table, figure, metric_table, metric_title
+
+ROWS = [
+    Row(("a",), {"recall@1": 0.5, "avg_dtp": 9.0}, {"recall@1": 0.01, "avg_dtp": 0.5}),
+    Row(("b|<i>",), {"recall@1": 0.25, "avg_dtp": 3.0}),
+    Row(("untrained",), {"recall@1": 0.75}, ranked=False),
+]
+TABLE = metric_table(ROWS, ("recall@1", "avg_dtp"), ("run",), title="T")
+
+
+def test_the_best_is_bold_among_what_is_ranked_and_avg_dtp_never():
+    assert [[cell.best for cell in row] for row in TABLE.rows] == [
+        [False, True, False],
+        [False, False, False],
+        [False, False, False],
+    ]
+    assert TABLE.rows[0][1].text == "50.0 ± 1.0"
+    assert TABLE.rows[2][2].text == ""
+
+
+def test_one_row_alone_is_not_the_best():
+    assert not any(cell.best for cell in metric_table(ROWS[:1], ("recall@1",), ("run",)).rows[0])
+
+
+def test_markdown():
+    assert TABLE.markdown().splitlines()[:3] == [
+        "| run | Recall@1 | AvgDTP |",
+        "| --- | ---: | ---: |",
+        "| a | **50.0 ± 1.0** | 9.00 ± 0.50 |",
+    ]
+
+
+def test_html_is_escaped_and_marks_the_best():
+    html = TABLE.html()
+    assert '<td class="best">50.0 ± 1.0</td>' in html
+    assert "<i>" not in html
+    assert "&lt;i&gt;" in html
+
+
+def test_the_terminal_shows_words_as_they_are():
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(Table(("run",), ((Cell("[bold]x[/bold]"),),)).terminal())
+    assert "[bold]x[/bold]" in console.export_text()
+
+
+def test_figures():
+    assert figure("queries_without_positives", 3.0) == "3"
+    assert figure("map@r", 0.12345) == "12.3"
+    assert metric_title("queries_without_positives") == "Queries without positives"
