@@ -285,7 +285,7 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
 def write_out(recipe: Recipe) -> dict[str, Any]:
     """Return all settings of the recipe, with every default, those of the loss among them."""
     from softwarp.losses import find_loss
-    from softwarp.losses.card import defaults_of
+    from softwarp.losses.contract import defaults_of
 
     settings = recipe.model_dump(mode="json")
     settings["loss"]["settings"] = defaults_of(find_loss(recipe.loss.name)) | settings["loss"]["settings"]
