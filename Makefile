@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench clean
+.PHONY: help demo test test-slow check bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -28,6 +28,10 @@ bench: $(READY) ## speed and memory beside peers, as ratios; writes results/benc
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/losses.py
+
+docs: $(READY) ## pages made from code and results
+	$(BIN)/python tools/losses_docs.py
+	$(BIN)/python tools/readme_tables.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

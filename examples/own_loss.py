@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from softwarp import LOSSES, build_loss, retrieval_metrics
-from softwarp.losses.card import Card
+from softwarp.losses.contract import Card
 from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies
 from softwarp.overrides import change_loss
 from softwarp.recipe import find_recipe, parse_recipe, read_settings
@@ -23,9 +23,10 @@ from softwarp.train import train
 
 
 class StudentLoss(nn.Module):
-    """A softmax over Student's t kernel of the distances to one learned proxy a class."""
+    """A softmax over Student's t kernel of the distances to one learned proxy per class."""
 
     distance = "euclidean"  # evaluation measures as the loss does
+    class_vectors = "proxies"  # the parameter with one vector per class; None for a loss without
     card: ClassVar[Card] = Card(
         title="Student softmax",
         citation="None: it is an example. 2024",

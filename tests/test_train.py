@@ -90,7 +90,9 @@ def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
         2.0,
         1.0,
     )
-    with pytest.raises(ValueError, match="only warped_softmax has a warp"):
+    with pytest.raises(
+        ValueError, match=r"phases.1.loss_settings: Euclidean softmax has no 'alpha'.*it takes scale"
+    ):
         train(tiny(loss={"name": "euclidean_softmax"}), tmp_path / "other")
 
 

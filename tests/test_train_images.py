@@ -284,7 +284,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
         (["evaluation.patience=3", "evaluation.every=99", "--protocol", "validation"], "between 1 and 12"),
         (["evaluation.metric=recal@1"], "choose from recall@1"),
-        (["phases.1.loss_settings.aplha=3"], "aplha"),
+        (["phases.1.loss_settings.aplha=3"], "did you mean alpha"),
         (["phases.1.loss_settings.k1=2"], "0 < k1 <= 1 <= k2"),
         (["loss.settings.alpha=abc"], "warped_softmax cannot be made"),
         (["trackers=[tensorboard"], "is not a value"),

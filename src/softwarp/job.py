@@ -21,7 +21,8 @@ from softwarp import processes
 from softwarp.data.images import Batch, load_batches
 from softwarp.data.sampling import BalancedBatches, Draws
 from softwarp.data.sources import Source, glyph_source, image_source
-from softwarp.losses import WarpedSoftmaxLoss, build_loss
+from softwarp.losses import build_loss
+from softwarp.losses.contract import start_phase
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
 from softwarp.recipe import OptimizerPart, Recipe, check_root
@@ -163,7 +164,7 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
     loss = build_loss(
         recipe.loss.name, len(source.names), recipe.model.embedding_size, **recipe.loss.settings
     ).to(accelerator.device)
-    try_warps(recipe, loss)
+    try_phases(recipe, loss)
     if processes.count() > 1:
         sync_batch_norm(model)
     network, optimizer = accelerator.prepare(model, build_optimizer(recipe.optimizer, model, loss))
@@ -174,15 +175,14 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
     return Job(recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State())
 
 
-def try_warps(recipe: Recipe, loss: nn.Module) -> None:
-    """Raise a ValueError for a warp that a later phase could not set."""
+def try_phases(recipe: Recipe, loss: nn.Module) -> None:
+    """Raise a ValueError for settings of the loss that a later phase could not set."""
+    trial = deepcopy(loss)
     for number, phase in enumerate(recipe.phases):
-        if phase.loss_settings and not isinstance(loss, WarpedSoftmaxLoss):
-            raise ValueError(
-                f"phase {number} sets {', '.join(phase.loss_settings)}, but only warped_softmax has a warp"
-            )
-        if phase.loss_settings and isinstance(loss, WarpedSoftmaxLoss):
-            deepcopy(loss).set_warp(**phase.loss_settings)
+        try:
+            start_phase(trial, phase.loss_settings)
+        except ValueError as error:
+            raise ValueError(f"phases.{number}.loss_settings: {error}") from None
 
 
 def load_source(recipe: Recipe, progress: "Progress | None" = None) -> Source:

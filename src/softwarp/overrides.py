@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from softwarp.losses import card_of, find_loss
-from softwarp.losses.card import defaults_of
+from softwarp.losses.contract import defaults_of
 from softwarp.recipe import Recipe, parse_recipe
 
 

@@ -201,7 +201,7 @@ class FlatLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"aliases like *{self.peek_event().anchor} are not taken; write it out")
+            raise yaml.YAMLError("aliases (*NAME) are not taken; write it out")
         return super().compose_node(parent, index)
 
 

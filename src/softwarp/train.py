@@ -21,7 +21,7 @@ from softwarp.data.images import Batch
 from softwarp.data.sources import Items
 from softwarp.evaluate import embed_images, measure
 from softwarp.job import Job, load_source, prepare, start_accelerator
-from softwarp.losses import WarpedSoftmaxLoss
+from softwarp.losses import contract
 from softwarp.memory import freed_memory_kept
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.overrides import check_batches
@@ -154,10 +154,9 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
 
 
 def start_phase(phase: Phase, job: Job) -> None:
-    """Set the loss's warp for this phase; the optimizer keeps its state."""
+    """Give the loss its settings for this phase; the optimizer keeps its state."""
     job.state.drops = job.state.since_drop = job.state.since_best = 0
-    if phase.loss_settings and isinstance(job.loss, WarpedSoftmaxLoss):
-        job.loss.set_warp(**phase.loss_settings)
+    contract.start_phase(job.loss, phase.loss_settings)
 
 
 def set_rates(job: Job, phase: Phase, epoch: float) -> None:
@@ -275,17 +274,17 @@ def _items(what: Items, kept: Tensor) -> list[Item]:
 
 
 def distance_to_proxy(job: Job) -> float | None:
-    """Return AvgDTP in the space where the loss measures, None for a loss without one proxy a class."""
-    proxies, count = getattr(job.loss, "proxies", None), len(job.source.labels)
+    """Return AvgDTP in the space where the loss measures, None for a loss without one proxy per class."""
+    parameter, count = contract.proxies_of(job.loss), len(job.source.labels)
     observed = min(job.recipe.evaluation.avg_dtp_images, count)
-    if not isinstance(proxies, Tensor) or proxies.shape[0] != len(job.source.names) or not observed:
+    if parameter is None or not observed:
         return None
     items = torch.linspace(0, count - 1, observed).long()
     job.judged.eval()
     embeddings, seen = embed_images(
         job.judged, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
     )
-    proxies = proxies.detach().float().cpu()
+    proxies = parameter.detach().float().cpu()
     if job.loss.distance == "cosine":
         embeddings, proxies = nn.functional.normalize(embeddings), nn.functional.normalize(proxies)
     return average_distance_to_proxy(embeddings, job.source.labels[seen], proxies)

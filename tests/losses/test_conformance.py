@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.loss_cases import Case
+from support.loss_cases import Case, arrays_of
 from torch.func import functional_call
 from torch.nn import Parameter
 
 from softwarp.losses import LOSSES, card_of
-from softwarp.losses.card import KINDS
+from softwarp.losses.contract import KINDS
 
 TESTS = Path(__file__).parents[1]
 SIZE = 6  # of embeddings
@@ -69,13 +69,8 @@ def forward(loss, embeddings, labels, parameters=None):
 
 def reference(name, loss):
     embeddings, labels = trial(name)
-    state = {
-        key: value.double().numpy()
-        for key, value in loss.state_dict().items()
-        if isinstance(value, torch.Tensor)
-    }
     case = CASES[name]
-    return float(case.reference(embeddings.numpy(), labels.numpy(), state, **case.settings))
+    return float(case.reference(embeddings.numpy(), labels.numpy(), arrays_of(loss), **case.settings))
 
 
 def value_and_gradients(loss, embeddings, labels):
@@ -328,7 +323,7 @@ def test_every_loss_says_what_it_is(name):
 @names
 def test_the_default_batch_serves_the_loss(name):
     card = card_of(name)
-    card.check_batch(torch.arange(card.classes).repeat(card.samples))
+    card.check_counts(torch.arange(card.classes).repeat(card.samples))
 
 
 @names

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.cases_graph import CASES
+from support.loss_cases import arrays_of
 
 from softwarp.losses import LOSSES, build_loss, card_of, proxy_gml_loss, sgsl_loss
 from softwarp.losses.group_loss import anchor_mask, group_loss_per_sample
@@ -35,16 +36,12 @@ def make(name, size=4, **settings):
     return loss
 
 
-def state_of(loss):
-    return {name: tensor.numpy() for name, tensor in loss.state_dict().items()}
-
-
 @pytest.mark.parametrize(("name", "settings"), SETTINGS)
 @pytest.mark.parametrize("labels", [UNEQUAL, torch.arange(5).repeat(3)], ids=["unequal", "equal"])
 def test_value_equals_the_loop(name, settings, labels):
     loss = make(name, **settings)
     embeddings = 2 * torch.randn(len(labels), 4, dtype=torch.float64)
-    expected = CASES[name].reference(embeddings.numpy(), labels.numpy(), state_of(loss), **settings)
+    expected = CASES[name].reference(embeddings.numpy(), labels.numpy(), arrays_of(loss), **settings)
     assert loss(embeddings, labels).item() == pytest.approx(expected, rel=1e-9)
 
 

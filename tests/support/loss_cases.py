@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 Array = NDArray[np.float64]
 
@@ -28,3 +29,9 @@ class Case:
     order: str = ""  # why the order of samples within a class counts, where it does
     renaming: str = ""  # why a class cannot take another's number, where it cannot
     training: bool = True  # False where training mode is random beyond a seed: tried in eval mode
+
+
+def arrays_of(loss: nn.Module) -> dict[str, Array]:
+    """Return the tensors of the loss's state dict in double precision, as references take them."""
+    state = loss.state_dict().items()
+    return {name: tensor.double().numpy() for name, tensor in state if isinstance(tensor, Tensor)}

@@ -38,7 +38,7 @@ def _explanation(name: str) -> "Table":
     from rich.table import Table
 
     from softwarp.losses import card_of, find_loss
-    from softwarp.losses.card import settings_of
+    from softwarp.losses.contract import phase_settings_of, settings_of
 
     loss, card = find_loss(name), card_of(name)
     space = [f"{key}: {low:g} to {high:g} ({kind})" for key, (kind, low, high) in card.search_space.items()]
@@ -50,6 +50,7 @@ def _explanation(name: str) -> "Table":
         "kind": card.kind,
         "networks": card.networks,
         "settings": "\n".join(f"{key} = {value}" for key, value in settings_of(loss).items()),
+        "set by phases": ", ".join(phase_settings_of(loss)),
         "a batch needs": card.needs(),
         "published with": f"{card.classes} classes x {card.samples} samples in a batch, {card.optimizer}",
         "in training": "a recipe's batches and optimizer stay as they are"

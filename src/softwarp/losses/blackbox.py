@@ -34,8 +34,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card
 from softwarp.losses.ranking import check_lists, check_sizes, find_queries, unit_rows
 
 OfRanks = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -149,6 +149,7 @@ class BlackBoxAPLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="BlackBox AP",
         citation="Rolinek, Musil, Paulus, Vlastelica, Michaelis, Martius: Optimizing Rank-based Metrics with "
@@ -191,6 +192,7 @@ class BlackBoxRecallLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="BlackBox recall",
         citation=BlackBoxAPLoss.card.citation,

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_not_negative, check_positive
-from softwarp.losses.distances import check_batch, check_finite, full_precision
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import check_batch, check_finite, widen
 
 
 def cbml_loss(
@@ -58,7 +58,7 @@ def cbml_loss(
             "them with 2 samples; raise batches.classes or batches.samples"
         )
     with torch.autocast(embeddings.device.type, enabled=False):
-        unit = normalize(full_precision(embeddings)[0])
+        unit = normalize(widen(embeddings)[0])
         similarities = unit @ unit.T
         check_finite(similarities, embeddings, embeddings)  # here: the masks below would hide a NaN
         hard_positives = positives & (similarities - margin < _highest(similarities, negatives))
@@ -93,6 +93,7 @@ class CBMLLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="CBML",
         citation="Kan, He, Cen, Li, Mladenovic, He: Contrastive Bayesian Analysis for Deep Metric Learning. "

@@ -21,8 +21,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, check_finite, cosine_similarities, init_proxies
 
 
@@ -60,6 +60,7 @@ class CenterContrastiveLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="Center contrastive",
         citation="Cai, Xiong, Tian: Center Contrastive Loss for Metric Learning. arXiv 2308.00458, 2023",
@@ -86,11 +87,18 @@ class CenterContrastiveLoss(nn.Module):
         proxy_init: str = "kaiming",
     ) -> None:
         super().__init__()
-        check_positive(scale=scale)
         if not (margin >= 0 and weight >= 0):
             raise ValueError(f"margin and weight must be at least 0, got {margin} and {weight}")
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
-        self.scale, self.margin, self.weight = scale, margin, weight
+        self.margin, self.weight = margin, weight
+        self.start_phase(scale=scale)
+
+    def start_phase(self, *, scale: float) -> None:
+        """Change the scale."""
+        check_positive(scale=scale)
+        self.scale = scale
+
+    get_extra_state, set_extra_state = phase_state, set_phase_state
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         loss = center_contrastive_loss(

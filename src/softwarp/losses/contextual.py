@@ -33,8 +33,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_not_negative, check_whole
+from softwarp.losses.contract import Card
 from softwarp.losses.ranking import check_lists, check_sizes, unit_rows
 from softwarp.losses.roadmap import calibration_loss
 
@@ -104,6 +104,7 @@ class ContextualLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="Contextual",
         citation="Liao, Tsiligkaridis, Kulis: Supervised Metric Learning to Rank for Retrieval via "

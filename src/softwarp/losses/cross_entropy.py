@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
-from softwarp.losses.card import Card
-from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
 def cross_entropy_loss(
@@ -35,7 +35,7 @@ def cross_entropy_loss(
     """
     check_batch(embeddings, weight, labels)
     with torch.autocast(embeddings.device.type, enabled=False):
-        wide, wide_weight, wide_bias = full_precision(embeddings, weight, bias)
+        wide, wide_weight, wide_bias = widen(embeddings, weight, bias)
         log_probabilities = (wide @ wide_weight.T + wide_bias).log_softmax(dim=1)
         others = len(weight) - 1
         smoothing = label_smoothing if others else 0.0
@@ -55,6 +55,7 @@ class CrossEntropyLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "weight"
     card: ClassVar[Card] = Card(
         title="Cross-entropy",
         citation="Boudiaf et al.: A Unifying Mutual Information View of Metric Learning: Cross-Entropy vs. "
@@ -90,7 +91,7 @@ class CrossEntropyLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.weight, labels)
-        features = full_precision(embeddings, self.weight)[0]
+        features = widen(embeddings, self.weight)[0]
         if self.norm is not None:
             if self.training and len(features) == 1:
                 raise ValueError(

@@ -16,7 +16,7 @@ def euclidean_distances(embeddings: Tensor, proxies: Tensor) -> Tensor:
     >>> euclidean_distances(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 4.0]]))
     tensor([[5.]])
     """
-    embeddings, proxies = full_precision(embeddings, proxies)
+    embeddings, proxies = widen(embeddings, proxies)
     return torch.cdist(embeddings, proxies, compute_mode="donot_use_mm_for_euclid_dist")
 
 
@@ -27,11 +27,11 @@ def cosine_similarities(embeddings: Tensor, proxies: Tensor) -> Tensor:
     tensor([[1., 0.]])
     """
     with torch.autocast(embeddings.device.type, enabled=False):
-        unit_embeddings, unit_proxies = map(normalize, full_precision(embeddings, proxies))
+        unit_embeddings, unit_proxies = map(normalize, widen(embeddings, proxies))
         return unit_embeddings @ unit_proxies.T
 
 
-def full_precision(*tensors: Tensor) -> list[Tensor]:
+def widen(*tensors: Tensor) -> list[Tensor]:
     """Return the tensors in their widest common type, and in float32 at least."""
     dtype = torch.float32
     for tensor in tensors:

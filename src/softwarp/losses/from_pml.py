@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from softwarp.losses.distances import check_finite, check_input, euclidean_distances, full_precision
+from softwarp.losses.distances import check_finite, check_input, euclidean_distances, widen
 
 Indices = tuple[Tensor, ...]
 
@@ -29,10 +29,10 @@ def call_pml(
         indices: the pairs or triplets to use; else those that the miner finds, or all.
     """
     check_input(embeddings, labels, loss.num_classes, loss.embedding_size)
-    loss.card.check_batch(labels)
+    loss.card.check_counts(labels)
     labels = labels.long()
     with torch.autocast(embeddings.device.type, enabled=False):
-        wide, *values = full_precision(embeddings, *parameters.values())
+        wide, *values = widen(embeddings, *parameters.values())
         check_finite(wide.abs().amax(), wide)  # miners and reducers pass over NaN
         if indices is None and hasattr(loss, "miner"):
             indices = loss.miner(wide, labels)

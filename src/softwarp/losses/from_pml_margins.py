@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_not_negative, check_positive, check_whole
+from softwarp.losses.contract import Card
 from softwarp.losses.from_pml import angles_of, call_pml, take_proxies
 
 EASING = (
@@ -34,6 +34,7 @@ class LargeMarginSoftmaxLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     pml_name = "LargeMarginSoftmaxLoss"
     steps: Tensor
     card: ClassVar[Card] = Card(
@@ -94,6 +95,7 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     pml_name = "SphereFaceLoss"
     card: ClassVar[Card] = Card(
         title="SphereFace",
@@ -133,6 +135,7 @@ class CosFaceLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="CosFace",
         citation="Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu: CosFace: Large Margin Cosine Loss for Deep Face "
@@ -170,6 +173,7 @@ class ArcFaceLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="ArcFace",
         citation="Deng, Guo, Xue, Zafeiriou: ArcFace: Additive Angular Margin Loss for Deep Face "

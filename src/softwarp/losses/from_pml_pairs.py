@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_whole
+from softwarp.losses.contract import Card
 from softwarp.losses.distances import euclidean_distances
 from softwarp.losses.from_pml import call_pml, lp_distance, take_parameter
 
@@ -25,6 +25,7 @@ class ContrastiveLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="Contrastive",
         citation="Hadsell, Chopra, LeCun: Dimensionality Reduction by Learning an Invariant Mapping. "
@@ -65,6 +66,7 @@ class MarginLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="Margin",
         citation="Wu, Manmatha, Smola, Kraehenbuehl: Sampling Matters in Deep Embedding Learning. ICCV 2017",
@@ -139,6 +141,7 @@ class MultiSimilarityLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="Multi-similarity",
         citation="Wang, Han, Huang, Dong, Scott: Multi-Similarity Loss with General Pair Weighting for Deep "
@@ -194,6 +197,7 @@ class CircleLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="Circle",
         citation="Sun, Cheng, Zhang, Zhang, Zheng, Wang, Wei: Circle Loss: A Unified Perspective of Pair "

@@ -9,9 +9,9 @@ from typing import ClassVar
 from torch import Tensor, cdist, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_not_negative, check_positive, check_whole
-from softwarp.losses.distances import full_precision
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import widen
 from softwarp.losses.from_pml import call_pml, take_parameter, take_proxies
 
 
@@ -25,6 +25,7 @@ class ProxyAnchorLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="Proxy-Anchor",
         citation="Kim, Kim, Cho, Kwak: Proxy Anchor Loss for Deep Metric Learning. CVPR 2020",
@@ -64,6 +65,7 @@ class SoftTripleLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "centers"
     card: ClassVar[Card] = Card(
         title="SoftTriple",
         citation="Qian, Shang, Sun, Hu, Li, Jin: SoftTriple Loss: Deep Metric Learning Without Triplet "
@@ -125,7 +127,7 @@ def spread_of_centers(centers: Tensor) -> Tensor:
     tensor(1.)
     """
     classes, count, _ = centers.shape
-    (unit,) = full_precision(normalize(centers, dim=2))
+    (unit,) = widen(normalize(centers, dim=2))
     distances = cdist(unit, unit, compute_mode="donot_use_mm_for_euclid_dist")
     return distances.sum() / (2 * classes * max(1, count * (count - 1)))
 
@@ -140,6 +142,7 @@ class NormalizedSoftmaxLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="Normalized softmax",
         citation="Zhai, Wu: Classification is a Strong Baseline for Deep Metric Learning. BMVC 2019",

@@ -10,8 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_whole
+from softwarp.losses.contract import Card
 from softwarp.losses.distances import check_input
 from softwarp.losses.from_pml import call_pml, lp_distance
 
@@ -25,6 +25,7 @@ class TripletLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="Triplet",
         citation="Schroff, Kalenichenko, Philbin: FaceNet: A Unified Embedding for Face Recognition and "
@@ -68,6 +69,7 @@ class NPairLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="N-pair",
         citation="Sohn: Improved Deep Metric Learning with Multi-class N-pair Loss Objective. NeurIPS 2016",
@@ -102,7 +104,7 @@ class NPairLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_input(embeddings, labels, self.num_classes, self.embedding_size)
-        self.card.check_batch(labels)
+        self.card.check_counts(labels)
         rounds = list(pair_rounds(labels))
         values = [call_pml(self, embeddings, labels, indices=(*pairs, *pairs)) for pairs in rounds]
         counts = [len(anchors) for anchors, _ in rounds]
@@ -133,6 +135,7 @@ class LiftedStructureLoss(nn.Module):
     """
 
     distance = "euclidean"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="Lifted structure",
         citation="Song, Xiang, Jegelka, Savarese: Deep Metric Learning via Lifted Structured Feature "
@@ -169,6 +172,7 @@ class FastAPLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="FastAP",
         citation="Cakir, He, Xia, Kulis, Sclaroff: Deep Metric Learning to Rank. CVPR 2019",
@@ -203,6 +207,7 @@ class SupConLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="SupCon",
         citation="Khosla, Teterwak, Wang, Sarna, Tian, Isola, Maschinot, Liu, Krishnan: Supervised "

@@ -19,8 +19,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card, phase_state, set_phase_state
 from softwarp.losses.distances import init_proxies
 from softwarp.losses.warped_softmax import PAPER, softmax_loss
 from softwarp.losses.warps import power, scaled
@@ -59,6 +59,7 @@ class PowerLoss(nn.Module):
     """
 
     distance = "euclidean"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="Power softmax",
         citation=PAPER + ", Table 3",
@@ -79,9 +80,17 @@ class PowerLoss(nn.Module):
         proxy_init: str = "kaiming",
     ) -> None:
         super().__init__()
-        check_positive(exponent=exponent, scale=scale)
+        check_positive(exponent=exponent)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
-        self.exponent, self.scale = exponent, scale
+        self.exponent = exponent
+        self.start_phase(scale=scale)
+
+    def start_phase(self, *, scale: float) -> None:
+        """Change the scale."""
+        check_positive(scale=scale)
+        self.scale = scale
+
+    get_extra_state, set_extra_state = phase_state, set_phase_state
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return power_loss(embeddings, self.proxies, labels, exponent=self.exponent, scale=self.scale).mean()
@@ -99,6 +108,7 @@ class ScaledLoss(nn.Module):
     """
 
     distance = "euclidean"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="Scaled softmax",
         citation=PAPER + ", Table 3",
@@ -119,9 +129,17 @@ class ScaledLoss(nn.Module):
         proxy_init: str = "kaiming",
     ) -> None:
         super().__init__()
-        check_positive(factor=factor, scale=scale)
+        check_positive(factor=factor)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
-        self.factor, self.scale = factor, scale
+        self.factor = factor
+        self.start_phase(scale=scale)
+
+    def start_phase(self, *, scale: float) -> None:
+        """Change the scale."""
+        check_positive(scale=scale)
+        self.scale = scale
+
+    get_extra_state, set_extra_state = phase_state, set_phase_state
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return scaled_loss(embeddings, self.proxies, labels, factor=self.factor, scale=self.scale).mean()

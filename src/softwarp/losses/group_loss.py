@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_whole
-from softwarp.losses.distances import check_batch, check_finite, full_precision
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import check_batch, check_finite, widen
 
 NEVER = -1e9  # logarithm of a probability of zero: no gradient, and no NaN as minus infinity would give
 
@@ -89,6 +89,7 @@ class GroupLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "classifier.weight"
     card: ClassVar[Card] = Card(
         title="Group Loss",
         citation="Elezi, Vascon, Torcinovich, Pelillo, Leal-Taixé: The Group Loss for Deep Metric Learning. "
@@ -136,7 +137,7 @@ class GroupLoss(nn.Module):
                 "batch; raise batches.samples, or lower anchors or batches.accumulate"
             )
         with torch.autocast(embeddings.device.type, enabled=False):
-            wide, matrix, bias = full_precision(embeddings, self.classifier.weight, self.classifier.bias)
+            wide, matrix, bias = widen(embeddings, self.classifier.weight, self.classifier.bias)
             loss = group_loss_per_sample(
                 wide,
                 wide @ matrix.T + bias,

@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import normalize
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_positive
-from softwarp.losses.distances import full_precision
+from softwarp.losses.contract import Card, start_phase
+from softwarp.losses.distances import widen
+from softwarp.losses.registry import build_loss
 
 
 def cluster_proxies(proxies: Tensor, clusters: int, *, seed: int = 0) -> Tensor:
@@ -73,6 +74,7 @@ class HierarchicalProxiesLoss(nn.Module):
     """
 
     distance = "cosine"  # of the default; each instance has that of the loss it wraps
+    class_vectors = "fine.proxies"
     card: ClassVar[Card] = Card(
         title="Hierarchical proxies",
         citation="Yang, Bastan, Zhu, Gray, Samaras: Hierarchical Proxy-based Loss for Deep Metric Learning. "
@@ -97,8 +99,6 @@ class HierarchicalProxiesLoss(nn.Module):
         refresh: int = 100,
         **settings: Any,
     ) -> None:
-        from softwarp.losses import build_loss  # the registry imports this file
-
         super().__init__()
         self.fine = build_loss(loss, num_classes, embedding_size, **settings)
         check_wrapped(self.fine, loss, num_classes)
@@ -115,8 +115,12 @@ class HierarchicalProxiesLoss(nn.Module):
 
     @property
     def proxies(self) -> nn.Parameter:
-        """The fine proxies, one a class."""
+        """The fine proxies, one per class."""
         return self.fine.get_parameter("proxies")
+
+    def start_phase(self, **settings: Any) -> None:
+        """Give the wrapped loss its settings for a new phase."""
+        start_phase(self.fine, settings)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         fine: Tensor = self.fine(embeddings, labels)
@@ -131,7 +135,7 @@ class HierarchicalProxiesLoss(nn.Module):
         return fine + self.weight * coarse
 
     def _points(self) -> Tensor:
-        (proxies,) = full_precision(self.proxies)
+        (proxies,) = widen(self.proxies)
         return normalize(proxies) if self.distance == "cosine" else proxies
 
     def extra_repr(self) -> str:

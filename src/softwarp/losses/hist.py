@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, layer_norm, leaky_relu, normalize
 
-from softwarp.losses.card import Card
-from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
 def mahalanobis_distances(embeddings: Tensor, means: Tensor, log_variances: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def mahalanobis_distances(embeddings: Tensor, means: Tensor, log_variances: Tens
     >>> mahalanobis_distances(east, north, torch.zeros(1, 2))
     tensor([[2.]])
     """
-    embeddings, means, log_variances = full_precision(embeddings, means, log_variances)
+    embeddings, means, log_variances = widen(embeddings, means, log_variances)
     z, m = normalize(embeddings), normalize(means)
     precision = torch.exp(-log_variances.clamp(0, 6))
     return z.square() @ precision.T - 2 * z @ (m * precision).T + (m.square() * precision).sum(dim=1)
@@ -83,6 +83,7 @@ class HISTLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "means"
     card: ClassVar[Card] = Card(
         title="HIST",
         citation="Lim, Yun, Park, Choi: Hypergraph-Induced Semantic Tuplet Loss for Deep Metric Learning. "
@@ -128,7 +129,7 @@ class HISTLoss(nn.Module):
             )
         labels = labels.long()
         with torch.autocast(embeddings.device.type, enabled=False):
-            wide = full_precision(embeddings)[0].to(self.means.dtype)
+            wide = widen(embeddings)[0].to(self.means.dtype)
             distances = mahalanobis_distances(wide, self.means, self.log_variances)
             logits = self.network(wide, propagation_matrix(distances, labels, alpha=self.alpha))
             loss = cross_entropy(-self.tau * distances, labels) + self.weight * cross_entropy(logits, labels)

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from softwarp.losses.card import Card
-from softwarp.losses.distances import check_batch, check_finite, full_precision
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import check_batch, check_finite, widen
 
 
 class MessagePassing(nn.Module):
@@ -54,6 +54,7 @@ class IntraBatchLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "classifier.weight"
     card: ClassVar[Card] = Card(
         title="Intra-batch connections",
         citation="Seidenschwarz, Elezi, Leal-Taixé: Learning Intra-Batch Connections for Deep Metric "
@@ -105,7 +106,7 @@ class IntraBatchLoss(nn.Module):
                 "raise batches.classes or batches.samples"
             )
         with torch.autocast(embeddings.device.type, enabled=False):
-            wide = full_precision(embeddings)[0].to(self.classifier.weight.dtype)
+            wide = widen(embeddings)[0].to(self.classifier.weight.dtype)
             refined = self.norm(self.network(normalize(wide)))
             loss = self._smoothed(self.classifier(wide), labels)
             loss = loss + self._smoothed(self.refined_classifier(refined), labels)

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_positive
-from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
+from softwarp.losses.contract import Card, phase_state, set_phase_state
+from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
 def l2_softmax_loss(
@@ -34,7 +34,7 @@ def l2_softmax_loss(
     """
     check_batch(embeddings, weight, labels)
     with torch.autocast(embeddings.device.type, enabled=False):
-        wide, wide_weight, wide_bias = full_precision(embeddings, weight, bias)
+        wide, wide_weight, wide_bias = widen(embeddings, weight, bias)
         logits = alpha * normalize(wide) @ wide_weight.T + wide_bias
         loss = cross_entropy(logits, labels.long(), reduction="none")
     check_finite(loss, embeddings, weight)
@@ -50,6 +50,7 @@ class L2SoftmaxLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "weight"
     card: ClassVar[Card] = Card(
         title="L2-softmax",
         citation="Ranjan, Castillo, Chellappa: L2-constrained Softmax Loss for Discriminative Face "
@@ -66,10 +67,16 @@ class L2SoftmaxLoss(nn.Module):
         self, num_classes: int, embedding_size: int, *, alpha: float = 16.0, proxy_init: str = "kaiming"
     ) -> None:
         super().__init__()
-        check_positive(alpha=alpha)
         self.weight = init_proxies(num_classes, embedding_size, proxy_init)
         self.bias = nn.Parameter(torch.zeros(num_classes))
+        self.start_phase(alpha=alpha)
+
+    def start_phase(self, *, alpha: float) -> None:
+        """Change the alpha."""
+        check_positive(alpha=alpha)
         self.alpha = alpha
+
+    get_extra_state, set_extra_state = phase_state, set_phase_state
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return l2_softmax_loss(embeddings, self.weight, self.bias, labels, alpha=self.alpha).mean()

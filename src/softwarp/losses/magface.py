@@ -24,14 +24,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card
 from softwarp.losses.distances import (
     check_batch,
     check_finite,
     cosine_similarities,
-    full_precision,
     init_proxies,
+    widen,
 )
 
 
@@ -55,7 +55,7 @@ def magface_loss(
     """
     check_batch(embeddings, proxies, labels)
     target = labels.long()[:, None]
-    norms: Tensor = torch.linalg.vector_norm(full_precision(embeddings, proxies)[0], dim=1)
+    norms: Tensor = torch.linalg.vector_norm(widen(embeddings, proxies)[0], dim=1)
     norms = norms.clamp(lower_norm, upper_norm)
     cosines = cosine_similarities(embeddings, proxies)
     own = cosines.gather(1, target).squeeze(1)
@@ -89,6 +89,7 @@ class MagFaceLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="MagFace",
         citation="Meng, Zhao, Huang, Zhou: MagFace: A Universal Representation for Face Recognition and "

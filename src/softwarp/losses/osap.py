@@ -35,8 +35,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_not_negative, check_positive
+from softwarp.losses.contract import Card
 from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 
@@ -89,6 +89,7 @@ class OSAPLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="OSAP",
         citation="Yuan, Xu, Wang, Zhang, Liao, Wang, Lin: OSAP-Loss: Efficient optimization of average "

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from softwarp.losses.card import Card
-from softwarp.losses.distances import check_batch, check_finite, full_precision
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import check_batch, check_finite, widen
 
 
 def proxy_gml_loss(
@@ -42,7 +42,7 @@ def proxy_gml_loss(
     """
     check_batch(embeddings, proxies[:, 0], labels)
     with torch.autocast(embeddings.device.type, enabled=False):
-        unit_embeddings, unit_proxies = full_precision(embeddings, proxies)
+        unit_embeddings, unit_proxies = widen(embeddings, proxies)
         unit_embeddings, unit_proxies = normalize(unit_embeddings), normalize(unit_proxies, dim=2)
         similarities = torch.einsum("nd,ckd->nck", unit_embeddings, unit_proxies)
         kept = nearest_proxies(similarities.detach(), labels.long(), ratio=ratio)
@@ -79,6 +79,7 @@ class ProxyGMLLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "class_proxies"
     card: ClassVar[Card] = Card(
         title="ProxyGML (Proxy-Few)",
         citation="Zhu, Yang, Deng, Liu: Fewer is More: A Deep Graph Metric Learning Perspective Using Fewer "

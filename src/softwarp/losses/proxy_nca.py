@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.card import Card
-from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
+from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card, phase_state, set_phase_state
+from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
 def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 9.0) -> Tensor:
@@ -34,7 +35,7 @@ def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale
     check_settings(len(proxies), scale)
     target = labels.long()[:, None]
     with torch.autocast(embeddings.device.type, enabled=False):
-        unit_embeddings, unit_proxies = map(normalize, full_precision(embeddings, proxies))
+        unit_embeddings, unit_proxies = map(normalize, widen(embeddings, proxies))
         logits = 2 * scale * unit_embeddings @ unit_proxies.T
         others = logits.scatter(1, target, -torch.inf)
         loss = others.logsumexp(dim=1) - logits.gather(1, target).squeeze(1)
@@ -59,6 +60,7 @@ class ProxyNCALoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="ProxyNCA",
         citation="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No Fuss Distance Metric Learning using "
@@ -76,7 +78,14 @@ class ProxyNCALoss(nn.Module):
         super().__init__()
         check_settings(num_classes, scale)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
+        self.start_phase(scale=scale)
+
+    def start_phase(self, *, scale: float) -> None:
+        """Change the scale."""
+        check_positive(scale=scale)
         self.scale = scale
+
+    get_extra_state, set_extra_state = phase_state, set_phase_state
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return proxy_nca_loss(embeddings, self.proxies, labels, scale=self.scale).mean()

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from softwarp.losses.card import Card
-from softwarp.losses.distances import check_batch, check_finite, full_precision, init_proxies
+from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card, phase_state, set_phase_state
+from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
 def proxy_nca_pp_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 9.0) -> Tensor:
@@ -32,7 +33,7 @@ def proxy_nca_pp_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, sc
     if not scale > 0:
         raise ValueError(f"scale must be positive, got {scale}")
     with torch.autocast(embeddings.device.type, enabled=False):
-        unit_embeddings, unit_proxies = map(normalize, full_precision(embeddings, proxies))
+        unit_embeddings, unit_proxies = map(normalize, widen(embeddings, proxies))
         logits = 2 * scale * unit_embeddings @ unit_proxies.T
         loss = cross_entropy(logits, labels.long(), reduction="none")
     check_finite(loss, embeddings, proxies)
@@ -48,6 +49,7 @@ class ProxyNCAppLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="ProxyNCA++",
         citation="Teh, DeVries, Taylor: ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component "
@@ -62,10 +64,15 @@ class ProxyNCAppLoss(nn.Module):
         self, num_classes: int, embedding_size: int, *, scale: float = 9.0, proxy_init: str = "proxy_nca_pp"
     ) -> None:
         super().__init__()
-        if not scale > 0:
-            raise ValueError(f"scale must be positive, got {scale}")
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
+        self.start_phase(scale=scale)
+
+    def start_phase(self, *, scale: float) -> None:
+        """Change the scale."""
+        check_positive(scale=scale)
         self.scale = scale
+
+    get_extra_state, set_extra_state = phase_state, set_phase_state
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return proxy_nca_pp_loss(embeddings, self.proxies, labels, scale=self.scale).mean()

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
 
-from softwarp.losses.card import Card
-from softwarp.losses.distances import check_batch, check_finite, full_precision
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import check_batch, check_finite, widen
 
 # Numbers in the largest tensor of a block, a handful of which exist together: about 100 MB in float32.
 BLOCK_ELEMENTS = 2**22
@@ -136,7 +136,7 @@ def unit_rows(embeddings: Tensor, labels: Tensor) -> Tensor:
     """Return the embeddings with length one, in float32 at least, if nothing is wrong with the batch."""
     classes = int(labels.max()) + 1 if labels.numel() else 1
     check_batch(embeddings, torch.empty(max(classes, 1), embeddings.shape[-1], device="meta"), labels)
-    unit = normalize(full_precision(embeddings)[0])
+    unit = normalize(widen(embeddings)[0])
     check_finite(unit, embeddings, embeddings)
     return unit
 
@@ -149,7 +149,7 @@ def check_lists(card: Card, sizes: tuple[int, int], embeddings: Tensor, labels: 
     check_batch(embeddings, torch.empty(sizes, device="meta"), labels)
     counts = labels.unique(return_counts=True)[1]
     if len(counts) < card.min_classes or int(counts.max()) < card.min_samples:
-        card.check_batch(labels)
+        card.check_counts(labels)
 
 
 def check_sizes(num_classes: int, embedding_size: int) -> tuple[int, int]:

@@ -26,8 +26,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card
 from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 CUTOFFS = (1, 2, 4, 8, 16)
@@ -95,6 +95,7 @@ class RecallAtKLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="RS@k",
         citation="Patel, Tolias, Matas: Recall@k Surrogate Loss with Large Batches and Similarity Mixup. "

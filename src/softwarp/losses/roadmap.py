@@ -31,8 +31,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_not_negative, check_positive
+from softwarp.losses.contract import Card
 from softwarp.losses.ranking import (
     BLOCK_ELEMENTS,
     Lists,
@@ -111,6 +111,7 @@ class RoadmapLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="ROADMAP",
         citation="Ramzi, Thome, Rambour, Audebert, Bitot: Robust and Decomposable Average Precision for "

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize, softplus
 
-from softwarp.losses.card import Card
-from softwarp.losses.distances import check_batch, check_finite, full_precision
+from softwarp.losses.contract import Card
+from softwarp.losses.distances import check_batch, check_finite, widen
 
 
 def sgsl_loss(
@@ -44,7 +44,7 @@ def sgsl_loss(
     check_settings(len(weights), scale, label_smoothing)
     target = labels.long()[:, None]
     with torch.autocast(embeddings.device.type, enabled=False):
-        wide, wide_weights = full_precision(embeddings, weights)
+        wide, wide_weights = widen(embeddings, weights)
         log_probabilities = log_softmax(wide @ wide_weights.T, dim=1)
         own = log_probabilities.gather(1, target).squeeze(1)
         others = log_probabilities.scatter(1, target, 0.0).sum(dim=1)
@@ -76,6 +76,7 @@ class SGSLLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = "classifier.weight"
     card: ClassVar[Card] = Card(
         title="SGSL",
         citation="Yang, Wang, Zhang: Stop-Gradient Softmax Loss for Deep Metric Learning. AAAI 2023",

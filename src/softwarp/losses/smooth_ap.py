@@ -20,8 +20,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
 from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card
 from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 
@@ -56,6 +56,7 @@ class SmoothAPLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="Smooth-AP",
         citation="Brown, Xie, Kalogeiton, Zisserman: Smooth-AP: Smoothing the Path Towards Large-Scale Image "

@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
+from softwarp.losses.contract import Card
 from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 
@@ -68,6 +68,7 @@ class SoftBinAPLoss(nn.Module):
     """
 
     distance = "cosine"
+    class_vectors = None
     card: ClassVar[Card] = Card(
         title="SoftBin AP",
         citation="Revaud, Almazan, Rezende, de Souza: Learning with Average Precision: Training Image "

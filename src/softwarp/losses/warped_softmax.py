@@ -25,13 +25,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.card import Card
+from softwarp.losses.checks import check_positive
+from softwarp.losses.contract import Card, phase_state, set_phase_state
 from softwarp.losses.distances import (
     check_batch,
     check_finite,
     euclidean_distances,
-    full_precision,
     init_proxies,
+    widen,
 )
 from softwarp.losses.fused import fused_softmax
 from softwarp.losses.warps import Warp, identity, piecewise
@@ -148,7 +149,7 @@ def _fused_mean(
 ) -> Tensor:
     """Return the mean for a warp that was checked before: the modules do so once, not at every step."""
     check_batch(embeddings, proxies, labels)
-    wide_embeddings, wide_proxies = full_precision(embeddings, proxies)
+    wide_embeddings, wide_proxies = widen(embeddings, proxies)
     loss = fused_softmax(
         wide_embeddings,
         wide_proxies,
@@ -203,6 +204,7 @@ class WarpedSoftmaxLoss(nn.Module):
     """
 
     distance = "euclidean"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="Warped softmax",
         citation=PAPER,
@@ -262,6 +264,8 @@ class WarpedSoftmaxLoss(nn.Module):
             self.register_buffer(name, value)
         self.scale, self.delta = float(warp["scale"]), float(warp["delta"])
 
+    start_phase = set_warp
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return _fused_mean(
             embeddings,
@@ -301,6 +305,7 @@ class EuclideanSoftmaxLoss(nn.Module):
     """
 
     distance = "euclidean"
+    class_vectors = "proxies"
     card: ClassVar[Card] = Card(
         title="Euclidean softmax",
         citation=PAPER + ", Eq. 4",
@@ -314,9 +319,15 @@ class EuclideanSoftmaxLoss(nn.Module):
         self, num_classes: int, embedding_size: int, *, scale: float = 1.0, proxy_init: str = "kaiming"
     ) -> None:
         super().__init__()
-        check_warp(num_classes, alpha=0.0, k1=1.0, k2=1.0, scale=scale, delta=0.0)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
+        self.start_phase(scale=scale)
+
+    def start_phase(self, *, scale: float) -> None:
+        """Change the scale."""
+        check_positive(scale=scale)
         self.scale = scale
+
+    get_extra_state, set_extra_state = phase_state, set_phase_state
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return _fused_mean(

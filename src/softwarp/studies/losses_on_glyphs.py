@@ -1,22 +1,25 @@
 """Every loss for the same short budget on glyphs: does it learn?
 
     python -m softwarp.studies.losses_on_glyphs    -> results/losses_on_glyphs.json
-    python -m softwarp.studies.losses_docs         -> the table in docs/losses.md
+    make docs                                      -> the table in docs/losses.md
 
 A quarter of the demo's classes and epochs, one seed. Each loss is trained with its defaults and with as many
 settings of its own search space as every other; the best on the validation classes is trained once more and
-judged on the test classes. The figures say that each loss learns, not which is best. What has ended is kept,
-so that an interrupted study goes on.
+judged on the test classes. The figures say that each loss learns, not which is best. Only losses without a
+row in the results are trained, unless --only or --all asks for more. Runs in the folder are kept, so that an
+interrupted study resumes; after a change to a loss, give another folder.
 """
 
+import json
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress
 
 from softwarp.files import write_json
-from softwarp.losses import LOSSES
+from softwarp.losses import LOSSES, find_loss
 from softwarp.overrides import change_loss, override
 from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
 from softwarp.runs import environment
@@ -63,16 +66,39 @@ def _metrics(result: dict[str, float]) -> dict[str, float]:
     return {metric: result[metric] for metric in METRICS}
 
 
-def main(trials: int = 4, folder: Path = Path("runs/losses_on_glyphs")) -> None:
-    """Study every loss and write results/losses_on_glyphs.json."""
+def losses_to_study(known: Collection[str], only: Collection[str], everything: bool) -> list[str]:
+    """Return the losses to train: those asked for, else those without a row.
+
+    >>> losses_to_study([name for name in LOSSES if name != "hist"], (), False)
+    ['hist']
+    """
+    if only:
+        return [name for name in only if find_loss(name)]
+    return [name for name in LOSSES if everything or name not in known]
+
+
+def main(
+    trials: int = 4,
+    folder: Path = Path("runs/losses_on_glyphs"),
+    only: Annotated[list[str] | None, typer.Option(help="Train this loss, even if it has a row.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Train every loss again.")] = False,
+) -> None:
+    """Study the losses without a row and add them to results/losses_on_glyphs.json."""
+    before = json.loads(RESULT.read_text()) if RESULT.exists() else {"losses": {}}
+    names = losses_to_study(before["losses"], only or (), everything)
+    kept = {} if everything else before["losses"]
+    if kept and before["trials"] != trials:
+        raise typer.BadParameter(
+            f"the rows in {RESULT} had --trials {before['trials']}; --all makes them again"
+        )
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
-        rows = {
-            name: study(name, folder, trials, progress)
-            for name in progress.track(LOSSES, description="losses")
+        new = {
+            name: study(name, folder, trials, progress) | {"environment": environment()}
+            for name in progress.track(names, description="losses")
         }
+    rows = {name: (kept | new)[name] for name in LOSSES if name in kept | new}
     command = f"python -m softwarp.studies.losses_on_glyphs --trials {trials}"
-    summary = {"command": command, "trials": trials, "budget": list(BUDGET), "losses": rows}
-    write_json(RESULT, summary | {"environment": environment()})
+    write_json(RESULT, before | {"command": command, "trials": trials, "budget": BUDGET, "losses": rows})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/losses.md, made from the cards of the losses: python -m softwarp.studies.losses_docs"""
+"""docs/losses.md, made from the cards of the losses: make docs"""
 
 import json
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any
 
 from softwarp.files import write_text
 from softwarp.losses import LOSSES, card_of
-from softwarp.losses.card import settings_of
+from softwarp.losses.contract import settings_of
 
 DOCS = Path("docs/losses.md")
 RESULT = Path("results/losses_on_glyphs.json")
@@ -17,7 +17,7 @@ HEAD = """# Losses
 
 Each is made by `build_loss(name, num_classes, embedding_size, **settings)` and called
 `loss(embeddings, labels)`. `softwarp losses` lists them, `softwarp losses NAME` explains one. This page is
-made from the same cards by `python -m softwarp.studies.losses_docs`; every loss is held to a loop in float64
+made from the same cards by `make docs`; every loss is held to a loop in float64
 written from its equation (`tests/losses/test_conformance.py`). To add one, see
 [examples/own_loss.py](../examples/own_loss.py).
 
@@ -53,7 +53,7 @@ def main() -> None:
 def page(result: Path = RESULT, benchmark: Path = BENCHMARK) -> str:
     """Return the whole page: what was measured, and a row and a paragraph for each loss."""
     measured = json.loads(result.read_text())
-    rows = {name: measured["losses"][name] for name in LOSSES}
+    rows = {name: measured["losses"][name] for name in LOSSES if name in measured["losses"]}
     recall, precision = (100 * value for value in rows["warped_softmax"]["untrained"].values())
     note = NOTE.format(
         **rows["warped_softmax"]["classes"],
@@ -64,7 +64,7 @@ def page(result: Path = RESULT, benchmark: Path = BENCHMARK) -> str:
         below=_names(name for name, row in rows.items() if not learned(row)),
         below_by_default=_names(name for name, row in rows.items() if not learned(row["defaults"])),
     )
-    table = "".join(_row(name, row) for name, row in rows.items())
+    table = "".join(_row(name, rows.get(name)) for name in LOSSES)
     return HEAD + table + note + _cost(json.loads(benchmark.read_text())) + "".join(map(_paragraph, LOSSES))
 
 
@@ -77,7 +77,7 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
 
 
-def _row(name: str, measured: dict[str, Any]) -> str:
+def _row(name: str, measured: dict[str, Any] | None) -> str:
     card, loss = card_of(name), LOSSES[name]
     settings = ", ".join(f"{key} {value}" for key, value in settings_of(loss).items())
     cells = (
@@ -87,8 +87,7 @@ def _row(name: str, measured: dict[str, Any]) -> str:
         str(vars(loss)["distance"]),
         card.kind,
         card.needs(),
-        f"{100 * measured['recall@1']:.1f}",
-        f"{100 * measured['map@r']:.1f}",
+        *(f"{100 * measured[metric]:.1f}" if measured else "" for metric in ("recall@1", "map@r")),
         settings,
     )
     return f"| {' | '.join(cells)} |\n"

@@ -1,0 +1,180 @@
+"""What a loss says of itself: the command line, the docs, the trainer and the sharder read it from here."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+WRAPPED = "those of the wrapped loss"
+KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
+
+
+@dataclass(frozen=True)
+class Card:
+    """A loss in words, and how it is trained when a recipe says no more than its name.
+
+    `search_space` maps a setting to ("log" | "float" | "int", low, high); learning rates are searched
+    besides.
+    """
+
+    title: str
+    citation: str
+    year: int
+    equation: str  # one line of plain text
+    kind: Literal["proxies", "classifier", "pairs", "ranking", "graph"]
+    networks: str = ""  # what it trains besides proxies or a classifier, gone at test
+    min_classes: int = 1  # that a batch needs
+    min_samples: int = 1  # of each class that a batch needs
+    classes: int = 32  # in a batch, as published
+    samples: int = 4  # of each class in a batch, as published
+    optimizer: str = "adam"  # as published
+    proxy_rate_ratio: float = 100.0  # learning rate of the loss's own parameters over that of the model
+    search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
+    notes: str = ""  # where it differs from the official code, which constants are ours
+
+    def check_counts(self, labels: Tensor) -> None:
+        """Raise a ValueError when a batch with these labels holds too few classes or samples."""
+        counts = labels.unique(return_counts=True)[1]
+        if len(counts) < self.min_classes or int(counts.min()) < self.min_samples:
+            raise ValueError(
+                f"{self.title} needs at least {self.min_classes} classes with {self.min_samples} samples "
+                f"each in a batch, got {len(counts)} classes with {int(counts.min())} or more; raise "
+                "batches.classes or batches.samples, or lower batches.accumulate"
+            )
+
+    def needs(self) -> str:
+        """Return what a batch must hold, in a few words."""
+        if self.min_classes == self.min_samples == 1:
+            return "any batch"
+        if self.min_classes == 1:
+            return f"{self.min_samples} samples of each class"
+        return f"{self.min_classes} classes x {self.min_samples} samples"
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """What a loss has besides `loss(embeddings, labels)`.
+
+    One whose settings may change between phases also has `start_phase(*, setting=...)`, and keeps them in
+    its state dict (`get_extra_state = phase_state`, `set_extra_state = set_phase_state`).
+    """
+
+    @property
+    def distance(self) -> str:
+        """ "euclidean" or "cosine": what its embeddings are compared by."""
+
+    @property
+    def card(self) -> Card:
+        """The loss in words."""
+
+    @property
+    def class_vectors(self) -> str | None:
+        """Which parameter holds the vectors of the classes, class first; None without one.
+
+        It is called `proxies` where it is one point of the embedding space per class, [C, D].
+        """
+
+
+def class_vectors_of(loss: nn.Module) -> nn.Parameter | None:
+    """Return the parameter [C, ...] that holds the vectors of the classes, None for a loss without.
+
+    >>> from softwarp.losses import GroupLoss
+    >>> class_vectors_of(GroupLoss(num_classes=10, embedding_size=4)).shape
+    torch.Size([10, 4])
+    """
+    name = _contract(loss).class_vectors
+    return None if name is None else loss.get_parameter(name)
+
+
+def proxies_of(loss: nn.Module) -> nn.Parameter | None:
+    """Return the proxies [C, D] that embeddings can be measured from, None for a loss without.
+
+    Weights of a classifier and several vectors per class are none.
+    """
+    name = _contract(loss).class_vectors or ""
+    return class_vectors_of(loss) if name.rpartition(".")[2] == "proxies" else None
+
+
+def _contract(loss: Any) -> Loss:
+    if not isinstance(loss, Loss):
+        missing = [name for name in ("distance", "card", "class_vectors") if not hasattr(loss, name)]
+        raise ValueError(
+            f"{type(loss).__name__} does not say its {', '.join(missing)}; examples/own_loss.py shows how"
+        )
+    return loss
+
+
+def start_phase(loss: nn.Module, settings: Mapping[str, Any]) -> None:
+    """Give a loss the settings of a new phase; a ValueError answers an unknown one with the nearest.
+
+    >>> from softwarp.losses import WarpedSoftmaxLoss
+    >>> start_phase(WarpedSoftmaxLoss(num_classes=10, embedding_size=4), {"aplha": 2.0})
+    Traceback (most recent call last):
+    ...
+    ValueError: Warped softmax has no 'aplha' for a phase to set; did you mean alpha?
+    """
+    known, title = phase_settings_of(type(loss)), _contract(loss).card.title
+    for name in settings:
+        if name not in known and WRAPPED not in known:
+            near = get_close_matches(name, known, n=1)
+            answer = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+            raise ValueError(f"{title} has no {name!r} for a phase to set; {answer}")
+    try:
+        if settings:
+            loss.start_phase(**settings)  # type: ignore[operator]
+    except TypeError as error:  # a word where a number belongs
+        raise ValueError(f"{title} cannot take {dict(settings)}: {error}") from error
+
+
+def phase_settings_of(loss_class: type) -> list[str]:
+    """Return the settings that a phase can change.
+
+    >>> from softwarp.losses import EuclideanSoftmaxLoss, TripletLoss
+    >>> phase_settings_of(EuclideanSoftmaxLoss), phase_settings_of(TripletLoss)
+    (['scale'], [])
+    """
+    method = getattr(loss_class, "start_phase", None)
+    parameters = list(inspect.signature(method).parameters.values())[1:] if method else []
+    return [WRAPPED if each.kind is each.VAR_KEYWORD else each.name for each in parameters]
+
+
+def phase_state(loss: Any) -> dict[str, Any]:
+    """Return the values of what a phase can set: the extra state of a loss without tensors among them."""
+    return {name: getattr(loss, name) for name in phase_settings_of(type(loss))}
+
+
+def set_phase_state(loss: Any, state: dict[str, Any]) -> None:
+    """Set them again."""
+    loss.start_phase(**state)
+
+
+def defaults_of(loss_class: type) -> dict[str, Any]:
+    """Return the settings of a loss that have a default, as a recipe writes them.
+
+    >>> from softwarp.losses import RecallAtKLoss
+    >>> defaults_of(RecallAtKLoss)["cutoffs"]
+    [1, 2, 4, 8, 16]
+    """
+    parameters = list(inspect.signature(loss_class).parameters.values())[2:]
+    found = {each.name: each.default for each in parameters if each.default not in (each.empty, None)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+def settings_of(loss_class: type) -> dict[str, str]:
+    """Return the default of each setting of a loss as text, "required" where there is none.
+
+    >>> from softwarp.losses import ProxyNCAppLoss
+    >>> settings_of(ProxyNCAppLoss)
+    {'scale': '9.0', 'proxy_init': 'proxy_nca_pp'}
+    """
+    parameters = list(inspect.signature(loss_class).parameters.values())[2:]
+    return {parameter.name: _default(parameter) for parameter in parameters}
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return WRAPPED
+    return "required" if parameter.default is parameter.empty else str(parameter.default)

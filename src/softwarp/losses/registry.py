@@ -1,0 +1,50 @@
+"""Losses by name. `losses/__init__.py` enters those that come with softwarp; anybody may enter another."""
+
+from difflib import get_close_matches
+from typing import Any
+
+from torch import nn
+
+from softwarp.losses.contract import WRAPPED, Card, settings_of
+
+LOSSES: dict[str, type[nn.Module]] = {}
+
+
+def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any) -> nn.Module:
+    """Return the loss of that name; a name that is not there is answered with the nearest ones.
+
+    >>> build_loss("euclidean_softmax", 10, 4, scale=2.0)
+    EuclideanSoftmaxLoss(num_classes=10, embedding_size=4, scale=2.0)
+    """
+    loss = find_loss(name)
+    known = settings_of(loss)
+    for setting in settings.keys() - known.keys() if WRAPPED not in known.values() else ():
+        near = get_close_matches(setting, known, n=1)
+        answer = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+        raise ValueError(f"{name} has no setting {setting!r}; {answer}")
+    try:
+        return loss(num_classes, embedding_size, **settings)
+    except TypeError as error:  # a word where a number belongs
+        given = ", ".join(f"{key}={value!r} (default {known.get(key)})" for key, value in settings.items())
+        raise ValueError(f"{name} cannot be made with {given}: {error}") from error
+
+
+def find_loss(name: str) -> type[nn.Module]:
+    """Return the class of that name; a name that is not there is answered with the nearest ones."""
+    if name not in LOSSES:
+        near = get_close_matches(name.lower(), LOSSES, n=3)
+        answer = f"did you mean {' or '.join(near)}?" if near else "`softwarp losses` lists them"
+        raise ValueError(f"no loss is called {name!r}; {answer}")
+    return LOSSES[name]
+
+
+def card_of(name: str) -> Card:
+    """Return what the loss of that name says of itself.
+
+    >>> card_of("proxy_nca_pp").year
+    2020
+    """
+    card = getattr(find_loss(name), "card", None)
+    if not isinstance(card, Card):
+        raise ValueError(f"the loss {name} has no card; give its class one, as examples/own_loss.py does")
+    return card

@@ -1,0 +1,183 @@
+"""What trainer, sharder and docs may rely on, for every entry of LOSSES; and a new loss from end to end."""
+
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from softwarp.losses import LOSSES, build_loss, card_of
+from softwarp.losses.contract import Loss, class_vectors_of, phase_settings_of, proxies_of, start_phase
+
+ROOT = Path(__file__).parents[2]
+CLASSES, SIZE = 7, 4
+names = pytest.mark.parametrize("name", LOSSES)
+# Whose AvgDTP is measured: one point per class, in the space of the embeddings.
+WITH_PROXIES = [
+    "warped_softmax",
+    "euclidean_softmax",
+    "power",
+    "scaled",
+    "proxy_nca_pp",
+    "hierarchical_proxies",
+    "center_contrastive",
+    "magface",
+    "proxy_nca",
+    "proxy_anchor",
+    "normalized_softmax",
+    "large_margin_softmax",
+    "sphereface",
+    "cosface",
+    "arcface",
+]
+
+
+@names
+def test_every_loss_keeps_the_contract(name):
+    loss = build_loss(name, CLASSES, SIZE)
+    assert isinstance(loss, Loss)
+    assert loss.distance in ("euclidean", "cosine")
+    vectors, learned = class_vectors_of(loss), dict(loss.named_parameters())
+    if vectors is None:
+        assert card_of(name).kind in ("pairs", "ranking")
+        assert not any(p.shape[:1] == (CLASSES,) and p.dim() > 1 for p in learned.values())
+    else:
+        assert any(vectors is parameter for parameter in learned.values())
+        assert (vectors.shape[0], vectors.shape[-1]) == (CLASSES, SIZE)
+        assert vectors.requires_grad
+
+
+def test_avg_dtp_is_measured_from_one_point_per_class():
+    found = {name: proxies_of(build_loss(name, CLASSES, SIZE)) for name in LOSSES}
+    assert sorted(name for name, proxies in found.items() if proxies is not None) == sorted(WITH_PROXIES)
+    assert {proxies.shape for proxies in found.values() if proxies is not None} == {(CLASSES, SIZE)}
+
+
+SETTING_OF_A_PHASE = [
+    (name, setting)
+    for name in LOSSES
+    for setting in phase_settings_of(LOSSES[name])
+    if setting.isidentifier()
+]
+
+
+def value_and_gradient(loss):
+    torch.manual_seed(0)
+    embeddings, labels = 15 * torch.randn(4 * CLASSES, SIZE), torch.arange(CLASSES).repeat(4)
+    value = loss(embeddings.requires_grad_(), labels)
+    return torch.cat([value[None], *torch.autograd.grad(value, embeddings)[0]])
+
+
+@pytest.mark.parametrize(("name", "setting"), SETTING_OF_A_PHASE)
+def test_a_phase_s_setting_is_taken_and_survives_a_checkpoint(name, setting):
+    loss, other = (build_loss(name, CLASSES, SIZE) for _ in range(2))
+    before, new = value_and_gradient(loss), 1.75 if setting == "k2" else 0.75
+    start_phase(loss, {setting: new})
+    assert not torch.equal(value_and_gradient(loss), before)
+    other.load_state_dict(loss.state_dict())
+    assert torch.equal(value_and_gradient(other), value_and_gradient(loss))
+    assert getattr(other, setting) == getattr(loss, setting) == new
+    assert setting in inspect.signature(LOSSES[name]).parameters
+
+
+def test_settings_of_phases_are_those_of_softmaxes_over_classes():
+    assert len(SETTING_OF_A_PHASE) >= 12
+    assert phase_settings_of(LOSSES["warped_softmax"]) == ["alpha", "k1", "k2", "scale", "delta"]
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest_and_the_loss():
+    with pytest.raises(ValueError, match=r"Warped softmax has no 'aplha'.*alpha"):
+        start_phase(build_loss("warped_softmax", 3, 2), {"aplha": 1.0})
+    with pytest.raises(ValueError, match=r"Triplet has no 'scale'.*none"):
+        start_phase(build_loss("triplet", 3, 2), {"scale": 1.0})
+    with pytest.raises(ValueError, match=r"Euclidean softmax cannot take .*'wide'"):
+        start_phase(build_loss("euclidean_softmax", 3, 2), {"scale": "wide"})
+    start_phase(build_loss("triplet", 3, 2), {})
+
+
+def test_a_wrapped_loss_takes_its_own_settings():
+    loss = build_loss("hierarchical_proxies", 6, 2, loss="euclidean_softmax")
+    start_phase(loss, {"scale": 3.0})
+    assert loss.fine.scale == 3.0
+    other = build_loss("hierarchical_proxies", 6, 2, loss="euclidean_softmax")
+    other.load_state_dict(loss.state_dict())
+    assert other.fine.scale == 3.0
+    with pytest.raises(ValueError, match="Euclidean softmax has no 'alpha'"):
+        start_phase(loss, {"alpha": 1.0})
+
+
+def test_a_loss_without_the_contract_is_told_what_it_lacks():
+    with pytest.raises(ValueError, match="Identity does not say its distance, card, class_vectors"):
+        class_vectors_of(torch.nn.Identity())
+
+
+CASE = """
+import numpy as np
+from support.loss_cases import Case
+
+def student(embeddings, labels, state, *, freedom=5.0):
+    total = 0.0
+    for point, label in zip(embeddings, labels, strict=True):
+        squares = [float(((point - proxy) ** 2).sum()) for proxy in state["proxies"]]
+        kernel = [(1 + square / freedom) ** -freedom for square in squares]
+        total -= np.log(kernel[label] / sum(kernel))
+    return total / len(labels)
+
+CASES = {
+    "student": Case(
+        student,
+        mutants=(("squares / self.freedom)", "squares)"), ("-self.freedom * ", "-2 * self.freedom * ")),
+        settings={"freedom": 2.0},
+    )
+}
+"""
+
+
+def enter_student(folder):
+    """Add the loss of examples/own_loss.py as a contributor would: its file, and its line in LOSSES."""
+    example = (ROOT / "examples" / "own_loss.py").read_text()
+    imports = [
+        line for line in example.splitlines() if line.startswith(("from torch", "from typing", "import t"))
+    ]
+    imports += [line for line in example.splitlines() if line.startswith("from softwarp.losses.")]
+    loss = example[example.index("class StudentLoss") : example.index("LOSSES[")]
+    (folder / "student.py").write_text("\n".join([*imports, "", "", loss]))
+    text = (folder / "__init__.py").read_text()
+    for mark, added in (
+        ("LOSSES |= {\n", '    "student": StudentLoss,\n'),
+        ("__all__ = [\n", '    "StudentLoss",\n'),
+    ):
+        assert text.count(mark) == 1
+        text = text.replace(mark, mark + added)
+    (folder / "__init__.py").write_text(f"from softwarp.losses.student import StudentLoss\n{text}")
+
+
+@pytest.mark.slow
+def test_a_new_loss_is_one_file_one_line_and_one_reference(tmp_path):
+    """In a copy of the repository: its page is made, and all that losses are held to holds for it."""
+    for part in ("src/softwarp", "tests/losses", "tests/support", "tools", "results", "docs"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    enter_student(tmp_path / "src/softwarp/losses")
+    (tmp_path / "tests/support/cases_student.py").write_text(CASE)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+
+    def run(*words):
+        words = [sys.executable, *words]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("tools/losses_docs.py")
+    assert "| `student` | Student softmax |" in (tmp_path / "docs/losses.md").read_text()
+    tests = ["tests/losses/test_conformance.py", "tests/losses/test_contract.py"]
+    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-k", "student or has_a_case"]
+    told = run("-m", "pytest", *tests, *options)
+    assert int(re.findall(r"(\d+) passed", told)[0]) > 30
