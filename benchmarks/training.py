@@ -24,8 +24,9 @@ from rich.progress import track
 from torch import Tensor
 
 from softwarp.data.images import PREFETCHED, Batch
+from softwarp.data.sources import load_source
 from softwarp.files import write_text
-from softwarp.job import Job, load_source, prepare, start_accelerator
+from softwarp.job import Job, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import override
 from softwarp.recipe import find_recipe, parse_recipe, read_settings
@@ -93,7 +94,8 @@ def main() -> None:
     recipe = parse_recipe(override(read_settings(find_recipe(options.recipe)), changes))
     folder = Path(tempfile.mkdtemp())
     accelerator = start_accelerator(recipe, folder)
-    job = prepare(recipe, Run.create(folder, recipe), accelerator, load_source(recipe))
+    source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    job = prepare(recipe, Run.create(folder, recipe), accelerator, source)
     stream = job.stream()
     images = torch.randn(job.batch_size, job.model.backbone.in_channels, recipe.data.crop, recipe.data.crop)
     twice = images.repeat(2, 1, 1, 1)  # evaluation takes larger batches

@@ -1,6 +1,7 @@
 import pytest
 import yaml
 
+from softwarp.data.splits import SplitPlan
 from softwarp.overrides import check_batches, dump_recipe, write_out
 from softwarp.recipe import parse_recipe, read_recipe
 
@@ -87,3 +88,11 @@ def test_the_settings_of_the_loss_are_written_out():
     assert written["rank_temperature"] == 0.01
     assert written["mix"] is False
     assert parse_recipe(write_out(recipe)).loss.settings == written
+
+
+def test_a_fold_beyond_the_last_is_refused_and_others_are_in_the_plan():
+    with pytest.raises(ValueError, match=r"fold 3 of 3: .* 0 to 2"):
+        parse_recipe(SMALL | {"evaluation": {"fold": 3, "folds": 3}})
+    part = parse_recipe(SMALL | {"evaluation": {"split": "test", "fold": 2, "folds": 3, "fold_seed": 5}})
+    assert part.evaluation.plan() == SplitPlan("test", fold=2, folds=3, fold_seed=5)
+    assert parse_recipe(SMALL).evaluation.plan() == SplitPlan()

@@ -1,7 +1,8 @@
 """What training shows of itself while it runs."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,17 @@ def show_note(text: str, progress: "Progress | None") -> None:
         warnings.warn(text, stacklevel=2)
     elif processes.is_main():
         progress.console.print(text, style="yellow", soft_wrap=True)
+
+
+@contextmanager
+def decoding_bar(progress: "Progress | None") -> Iterator[Callable[[], None] | None]:
+    """Yield what is called after each image that is decoded into the cache, None where nothing is shown."""
+    if progress is None:
+        yield None
+        return
+    task = progress.add_task("decoding images into the cache", total=None)
+    yield lambda: progress.advance(task)
+    progress.remove_task(task)
 
 
 def show_bars(job: Job, progress: "Progress | None") -> Callable[[], None]:

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms.v2 import functional
 
+from softwarp.data.decode import as_rgb, read_image
 from softwarp.data.glyphs import SIZE as GLYPH_SIZE
-from softwarp.data.images import Batch, Transform, as_rgb, read_image, test_transform
+from softwarp.data.images import Batch, Transform, test_transform
 from softwarp.evaluate import embed_images
 from softwarp.models.embedder import Embedder
 from softwarp.runs import Run

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,16 +20,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from softwarp import processes
 from softwarp.data.images import Batch, load_batches
 from softwarp.data.sampling import BalancedBatches, Draws
-from softwarp.data.sources import Source, glyph_source, image_source
+from softwarp.data.sources import Source
 from softwarp.losses import build_loss
 from softwarp.losses.contract import start_phase
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
-from softwarp.recipe import OptimizerPart, Recipe, check_root
+from softwarp.recipe import OptimizerPart, Recipe
 from softwarp.runs import Run
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 @dataclass
@@ -183,34 +180,6 @@ def try_phases(recipe: Recipe, loss: nn.Module) -> None:
             start_phase(trial, phase.loss_settings)
         except ValueError as error:
             raise ValueError(f"phases.{number}.loss_settings: {error}") from None
-
-
-def load_source(recipe: Recipe, progress: "Progress | None" = None) -> Source:
-    """Return what the recipe's data part names, divided as its evaluation part says."""
-    data, protocol = recipe.data, recipe.evaluation.split
-    if data.name == "glyphs":
-        return glyph_source(protocol=protocol, max_classes=data.max_classes)
-    check_root(recipe)
-    assert data.root is not None
-    task = (
-        progress.add_task("decoding images into the cache", total=None) if progress and data.cache else None
-    )
-    source = image_source(
-        data.name,
-        Path(data.root).expanduser(),
-        protocol=protocol,
-        transform=data.train_transform,
-        resize=data.resize,
-        crop=data.crop,
-        scale=data.scale,
-        max_classes=data.max_classes,
-        cache=data.cache,
-        strict=data.strict,
-        advance=(lambda: progress.advance(task)) if progress and task is not None else None,
-    )
-    if progress and task is not None:
-        progress.remove_task(task)
-    return source
 
 
 def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -> torch.optim.Optimizer:

@@ -5,16 +5,17 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from softwarp.data.splits import Protocol, divide
+from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import Table, read_table
 
 STEPS = 60  # of training at least, so that a small folder gets many epochs
 SAMPLED = 64  # images whose size is looked at
 
 
-def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any]:
+def settings_for(root: Path, *, protocol: Judged, cuda: bool) -> dict[str, Any]:
     """Return the settings of a recipe for a folder of class folders, or a CSV file.
 
     A pretrained EfficientNet-Lite0 with frozen batch norm is warmed up (head and proxies alone) and then
@@ -23,9 +24,9 @@ def settings_for(root: Path, *, protocol: Protocol, cuda: bool) -> dict[str, Any
     """
     name = "csv" if root.suffix.lower() == ".csv" else "folder"
     table = read_table(name, root)
-    train = divide(table.labels, table.splits, protocol=protocol, names=table.names).train
-    counts = table.labels[train].unique(return_counts=True)[1]
-    samples = int(min(4, max(2, counts.median())))
+    train = divide(table.labels, table.splits, SplitPlan(protocol), names=table.names).train
+    counts = np.unique(table.labels[train], return_counts=True)[1]
+    samples = int(min(4, max(2, statistics.median_low(counts.tolist()))))
     classes = min(len(counts), 16)
     steps = max(1, len(train) // (classes * samples))
     warm_up = max(1, math.ceil(30 / steps))

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from softwarp.data.splits import SplitPlan
+
 DATA = ("glyphs", "cub", "cars", "sop", "inshop", "folder", "csv")
 
 
@@ -117,6 +119,26 @@ class EvaluationPart(Part):
     patience: int | None = Field(None, ge=1, description="looks without gain before training stops early")
     avg_dtp_images: int = Field(2000, ge=0, description="training images that AvgDTP is measured on; 0: none")
     baseline: bool = Field(False, description="measure the untrained model's pooled features, too")
+    fold: int | None = Field(
+        None,
+        ge=0,
+        description="train on all folds of the training classes but this one, counted from 0; split "
+        "validation judges the fold held out, split test the test classes",
+    )
+    folds: int = Field(4, ge=2, description="folds that the training classes are cut into")
+    fold_seed: int | None = Field(
+        None, ge=0, description="shuffles classes before they are cut into folds; else in sorted order"
+    )
+
+    def plan(self) -> SplitPlan:
+        """Return what this part says of classes: which train and which are judged."""
+        return SplitPlan(self.split, self.fold, self.folds, self.fold_seed)
+
+    @model_validator(mode="after")
+    def _fold_exists(self) -> "EvaluationPart":
+        if self.fold is not None and self.fold >= self.folds:
+            raise ValueError(f"fold {self.fold} of {self.folds}: folds count from 0 to {self.folds - 1}")
+        return self
 
     @model_validator(mode="after")
     def _metric_exists(self) -> "EvaluationPart":
@@ -183,17 +205,6 @@ def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
     except ValidationError as error:
         lines = [f"{source}: {_explain(problem)}" for problem in error.errors()]
         raise ValueError("\n".join(lines)) from None
-
-
-def check_root(recipe: Recipe) -> None:
-    """Raise unless the recipe says where its images are, and something is there."""
-    name, root = recipe.data.name, recipe.data.root
-    if name != "glyphs" and root is None:
-        raise ValueError(f"the recipe does not say where {name} is; add data.root=FOLDER")
-    if name != "glyphs" and root is not None and not Path(root).expanduser().exists():
-        raise FileNotFoundError(
-            f"{root} does not exist; give the place of the images, as data.root or --data"
-        )
 
 
 class FlatLoader(yaml.SafeLoader):

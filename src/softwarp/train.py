@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from softwarp import processes
-from softwarp.bars import show_bars, show_download, show_note
+from softwarp.bars import decoding_bar, show_bars, show_download, show_note
 from softwarp.data.images import Batch
-from softwarp.data.sources import Items
+from softwarp.data.sources import Items, load_source
 from softwarp.evaluate import embed_images, measure
-from softwarp.job import Job, load_source, prepare, start_accelerator
+from softwarp.job import Job, prepare, start_accelerator
 from softwarp.losses import contract
 from softwarp.memory import freed_memory_kept
 from softwarp.metrics import average_distance_to_proxy
@@ -60,8 +60,12 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
     run = Run(folder)
     with ExitStack() as stack:
         processes.from_main(lambda: stack.enter_context(run.locked()))
-        with processes.one_first(per_machine=True):  # a cache is made once
-            source = load_source(recipe, progress)
+        plan, settings = recipe.evaluation.plan(), recipe.data.model_dump(exclude={"workers"})
+        with (
+            processes.one_first(per_machine=True),  # a cache is made once
+            decoding_bar(progress if recipe.data.cache else None) as advance,
+        ):
+            source = load_source(plan=plan, advance=advance, **settings)
         if resume and run.started():
             run.check_recipe(recipe)
             if run.finished():
@@ -74,10 +78,10 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
                 Run.create(folder, recipe)
         if note := job.restore():
             show_note(note, progress)
-        advance = show_bars(job, progress)
+        step_done = show_bars(job, progress)
         if recipe.evaluation.baseline and job.state.baseline is None:
             job.state.baseline = judge(job, job.judged.features, distance="cosine").metrics
-        work_through(job, advance)
+        work_through(job, step_done)
         finish(job)
         accelerator.end_training()
     return run

@@ -2,8 +2,8 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
-import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -49,7 +49,7 @@ def test_absolute_paths_of_a_csv_file_are_checked(images, tmp_path_factory):
 
 
 def test_a_file_that_vanished_is_broken(tmp_path):
-    table = Table(tmp_path, ("gone.jpg",), torch.tensor([0]), ("wren",), None)
+    table = Table(tmp_path, ("gone.jpg",), np.array([0]), ("wren",), None)
     assert [image.path for image in check_images(table)] == ["gone.jpg"]
 
 

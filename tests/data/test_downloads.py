@@ -224,7 +224,7 @@ def refused(server, tmp_path, content, name="cub"):
     server.content = content
     with pytest.raises(ValueError, match=r"is not .* whole: .*remove it and run again") as caught:
         download(name, tmp_path / "data", address=server.address, md5=md5(content))
-    assert names(tmp_path / "data") == [downloads.SOURCES[name].archive]
+    assert names(tmp_path / "data") == [downloads.ARCHIVES[name].file]
     assert not (tmp_path / "escaped").exists()
     return str(caught.value)
 
@@ -311,8 +311,8 @@ def test_names_that_cannot_be_fetched(tmp_path):
 
 def test_the_command_fetches_once(server, cub, tmp_path, monkeypatch):
     server.content = cub
-    source = downloads.Source(server.address, "CUB_200_2011.tgz", "CUB_200_2011", md5(cub))
-    monkeypatch.setitem(downloads.SOURCES, "cub", source)
+    archive = downloads.Archive(server.address, "CUB_200_2011.tgz", "CUB_200_2011", md5(cub))
+    monkeypatch.setitem(downloads.ARCHIVES, "cub", archive)
     first, second = (CliRunner().invoke(app, ["cub", "--to", str(tmp_path / "data")]) for _ in range(2))
     assert (first.exit_code, second.exit_code) == (0, 0), first.output
     assert str(tmp_path / "data" / "CUB_200_2011") in first.stdout

@@ -7,10 +7,13 @@ import pytest
 import torch
 from support.pictures import jpeg, noise, truncated
 
-from softwarp.data.glyphs import load_glyphs
-from softwarp.data.images import read_image, test_transform
-from softwarp.data.sources import fingerprint, glyph_source, image_source
+from softwarp.data.decode import read_image
+from softwarp.data.glyphs import STYLES, load_glyphs
+from softwarp.data.images import test_transform
+from softwarp.data.sources import fingerprint, glyph_source, image_source, load_source
+from softwarp.data.splits import SplitPlan
 from softwarp.data.tables import read_table
+from softwarp.recipe import parse_recipe
 
 SPLITS = {"train": "def", "query": "abc", "gallery": "abc"}
 SETTINGS = {"transform": "random_resized_crop", "resize": 12, "crop": 8, "scale": (0.1, 1.0)}
@@ -27,7 +30,7 @@ def root(tmp_path):
 
 
 def opened(root, **settings):
-    return image_source("folder", root, **{"protocol": "test"} | SETTINGS | settings)
+    return image_source("folder", root, **{"plan": SplitPlan("test")} | SETTINGS | settings)
 
 
 def test_labels_count_from_0_in_training_and_agree_in_evaluation(root):
@@ -78,7 +81,7 @@ def test_validation_leaves_test_images_alone(root):
     for split in ("query", "gallery"):
         shutil.rmtree(root / split / "c")
     jpeg(root / "train" / "g" / "0.jpg", noise(30, 20))
-    source = opened(root, protocol="validation")
+    source = opened(root, plan=SplitPlan("validation"))
     assert (source.gallery, source.gallery_labels) == (None, None)
     assert source.names == ["d", "e"]
     assert source.queries.paths_without(torch.tensor([])) == [
@@ -106,25 +109,105 @@ def test_the_fingerprint_is_of_names_and_labels_in_order_wherever_they_are(root,
     assert opened(root).sha256 == fingerprint(table)
     assert fingerprint(replace(table, root=tmp_path)) == fingerprint(table)
     others = [
-        replace(table, labels=table.labels.flip(0)),
+        replace(table, labels=table.labels[::-1]),
         replace(table, paths=(*table.paths[:-1], "other.jpg")),
-        replace(table, paths=table.paths[::-1], labels=table.labels.flip(0)),
+        replace(table, paths=table.paths[::-1], labels=table.labels[::-1]),
     ]
     assert len({fingerprint(other) for other in [table, *others]}) == 4
 
 
 def test_glyphs_of_validation_and_test_never_train():
-    sources = {protocol: glyph_source(protocol=protocol) for protocol in ("validation", "test")}
+    sources = {split: glyph_source(plan=SplitPlan(split)) for split in ("validation", "test")}
     assert sources["validation"].names == sources["test"].names
-    evaluated = {protocol: source.queries.images for protocol, source in sources.items()}
-    looks = [sources["test"].train.images, *evaluated.values()]
+    evaluated = {split: source.queries.store.images for split, source in sources.items()}
+    looks = [sources["test"].train.store.images, *evaluated.values()]
     seen = [{image.numpy().tobytes() for image in images} for images in looks]
     assert all(seen)
     assert len(set().union(*seen)) == sum(map(len, seen))
-    few, glyphs = glyph_source(protocol="test", max_classes=3), load_glyphs()
+    few, glyphs = glyph_source(plan=SplitPlan("test"), max_classes=3), load_glyphs()
     assert few.names == sources["test"].names[:3]
     kept = [glyphs.images[glyphs.labels == glyphs.characters.index(name)] for name in few.names]
-    assert torch.equal(few.train.images, torch.cat(kept))
+    assert torch.equal(few.train.store.images, torch.cat(kept))
     assert few.labels.unique().tolist() == few.query_labels.unique().tolist() == [0, 1, 2]
-    assert torch.equal(few.queries.images, evaluated["test"][: len(few.query_labels)])
+    assert torch.equal(few.queries.store.images, evaluated["test"][: len(few.query_labels)])
     assert few.sha256 == sources["test"].sha256
+
+
+def test_a_source_says_what_each_item_is(root):
+    source = opened(root)
+    expected = {
+        "train": (source.train, source.labels, source.train_items, source.names),
+        "query": (source.queries, source.query_labels, source.query_items, source.evaluated_names),
+        "gallery": (source.gallery, source.gallery_labels, source.gallery_items, source.evaluated_names),
+    }
+    for role, (images, labels, items, names) in expected.items():
+        assert (items.role, items.root) == (role, str(root))
+        assert list(items.files) == images.paths_without(torch.tensor([]))
+        assert items.files[3] == f"{role}/{SPLITS[role][1]}/1.jpg"
+        assert list(items.classes) == [names[label] for label in labels.tolist()]
+        assert items.classes[:3] == tuple(SPLITS[role][i] for i in (0, 0, 1))
+    for query_folder in ("query", "gallery"):
+        shutil.rmtree(root / query_folder)
+    for name in "ab":
+        jpeg(root / "test" / name / "0.jpg", noise(30, 20))
+        jpeg(root / "test" / name / "1.jpg", noise(30, 20))
+    alone = opened(root)
+    assert (alone.query_items.role, alone.gallery_items) == ("test", None)
+    assert alone.evaluated_names == ["a", "b"]
+
+
+def test_labels_of_evaluated_classes_count_from_0_wherever_their_names_are(root):
+    for folder in ("query", "gallery"):
+        for old, new in zip("abc", "xyz", strict=True):
+            (root / folder / old).rename(root / folder / new)
+    shutil.rmtree(root / "query" / "z")  # which stays to be searched
+    source = opened(root)
+    assert source.evaluated_names == ["x", "y", "z"]
+    assert source.query_labels.tolist() == [0, 0, 1, 1]
+    assert source.gallery_labels.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_glyphs_are_named_by_code_point_and_style():
+    source = glyph_source(plan=SplitPlan("test"), max_classes=3)
+    for items, labels, names in (
+        (source.train_items, source.labels, source.names),
+        (source.query_items, source.query_labels, source.evaluated_names),
+    ):
+        assert items.root is None
+        assert items.files[12] == f"U+{ord(names[1]):04X} {STYLES[0]}"
+        assert items.files[-1] == f"U+{ord(names[2]):04X} {STYLES[11]}"
+        assert list(items.classes) == [names[label] for label in labels.tolist()]
+    assert source.queries.paths_without(torch.arange(1, 36)) == [source.query_items.files[0]]
+    assert (source.train_items.role, source.query_items.role) == ("train", "test")
+
+
+def test_folds_of_glyphs_leave_search_and_test_characters_alone():
+    plans = [SplitPlan("validation", fold=fold, fold_seed=3) for fold in range(4)]
+    folds = [set(glyph_source(plan=plan).evaluated_names) for plan in plans]
+    whole = {split: glyph_source(plan=SplitPlan(split)) for split in ("validation", "test")}
+    assert set().union(*folds) == set(whole["test"].names)
+    assert sum(map(len, folds)) == len(whole["test"].names)
+    third = glyph_source(plan=SplitPlan("test", fold=2, fold_seed=3))
+    assert set(third.names) == set(whole["test"].names) - folds[2]
+    assert third.evaluated_names == whole["test"].evaluated_names
+    reserved = set(whole["validation"].evaluated_names) | set(third.evaluated_names)
+    assert not reserved & set(whole["test"].names)
+
+
+def test_load_source_takes_the_data_part_of_a_recipe(root):
+    recipe = parse_recipe(
+        {
+            "data": {"name": "folder", "root": str(root), "resize": 12, "crop": 8},
+            "loss": {"name": "warped_softmax"},
+            "phases": [{"epochs": 1, "learning_rate": 1, "proxy_learning_rate": 1}],
+            "evaluation": {"split": "test"},
+        }
+    )
+    settings = recipe.data.model_dump(exclude={"workers"})
+    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    assert source.query_items == opened(root).query_items
+    assert source.train.__getitems__([(0, 0)]).images.shape == (1, 3, 8, 8)
+    with pytest.raises(ValueError, match=r"data\.root"):
+        load_source(plan=recipe.evaluation.plan(), **settings | {"root": None})
+    few = load_source(plan=SplitPlan("test"), **settings | {"name": "glyphs", "max_classes": 2})
+    assert len(few.names) == 2

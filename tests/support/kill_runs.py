@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from softwarp.job import load_source
+from softwarp.data.glyphs import load_glyphs
 from softwarp.runs import Run
 from softwarp.train import train
 from support.tiny_runs import PHASE, outcome, tiny
@@ -41,7 +41,7 @@ def child(folder: Path) -> int:
 
 def main(folder: Path, times: int) -> None:
     torch.set_num_threads(1)  # threads do not survive a fork
-    load_source(RECIPE)  # draws the glyphs if nobody has, which must not count as the run's time
+    load_glyphs()  # draws them if nobody has, which must not count as the run's time
     started = time.perf_counter()
     assert os.waitpid(child(folder / "whole"), 0)[1] == 0
     seconds = time.perf_counter() - started

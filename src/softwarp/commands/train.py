@@ -54,15 +54,16 @@ def train(
 
     with _stopped_early():
         from softwarp import processes
+        from softwarp.data.tables import find_root
         from softwarp.overrides import dump_recipe
-        from softwarp.recipe import check_root
         from softwarp.repeats import summarise
 
         name, recipe = choose(words or [], data, protocol)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
         if resume and not any(folder.glob("**/checkpoint.pt")):
             raise ValueError(f"{folder} holds no run to resume; leave --resume out, or give --output")
-        check_root(recipe)
+        if recipe.data.name != "glyphs":
+            find_root(recipe.data.name, recipe.data.root)
         if data is not None and processes.is_main():
             typer.echo(f"# {folder}/recipe.yaml\n{dump_recipe(recipe)}")
         results: list[Result] = []

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from softwarp.data.images import read_image
+from softwarp.data.decode import read_image
 from softwarp.data.tables import Table
 
 BLOCK = 1024  # images handed out at a time, so that an interrupt need not wait for the rest

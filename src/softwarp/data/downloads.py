@@ -19,23 +19,23 @@ from typing import Any
 
 from softwarp.data.tables import read_table
 
-Progress = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known
+Report = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known
 CHUNK = 1 << 20
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
 @dataclass(frozen=True)
-class Source:
+class Archive:
     """An archive, and the folder in it that is the data set."""
 
     address: str
-    archive: str
+    file: str
     folder: str
     md5: str
 
 
-SOURCES = {
-    "cub": Source(
+ARCHIVES = {
+    "cub": Archive(
         "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",
         "CUB_200_2011.tgz",
         "CUB_200_2011",
@@ -43,7 +43,7 @@ SOURCES = {
     ),
     # The authors publish no checksum and ftp://cs.stanford.edu, which cannot resume; this is the same server
     # by HTTP, and the sum that projects which use the data agree on.
-    "sop": Source(
+    "sop": Archive(
         "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
         "Stanford_Online_Products.zip",
         "Stanford_Online_Products",
@@ -65,7 +65,7 @@ def download(
     name: str,
     to: Path,
     *,
-    progress: Progress | None = None,
+    progress: Report | None = None,
     address: str | None = None,
     sha256: str | None = None,
     md5: str | None = None,
@@ -80,18 +80,18 @@ def download(
         sha256: expected checksum, in place of the known one.
         md5: the same.
     """
-    source = _source(name)
+    known = _archive(name)
     if is_there(name, to):
-        return to / source.folder
-    sums: dict[str, str | None] = {"sha256": sha256, "md5": md5} if sha256 or md5 else {"md5": source.md5}
+        return to / known.folder
+    sums: dict[str, str | None] = {"sha256": sha256, "md5": md5} if sha256 or md5 else {"md5": known.md5}
     report = progress or (lambda step, done, total: None)
     to.mkdir(parents=True, exist_ok=True)
-    archive = to / source.archive
+    archive = to / known.file
     if archive.exists():
         _verify(archive, sums, report)
     else:
         part = archive.with_name(archive.name + ".part")
-        _fetch(address or source.address, part, report)
+        _fetch(address or known.address, part, report)
         try:
             _verify(part, sums, report)
         except ValueError:
@@ -100,12 +100,12 @@ def download(
         part.replace(archive)
     _unpack(name, archive, to, report)
     archive.unlink()
-    return to / source.folder
+    return to / known.folder
 
 
 def is_there(name: str, to: Path) -> bool:
     """Return whether `to` holds the data set already; a folder in its place that is not whole is an error."""
-    folder = to / _source(name).folder
+    folder = to / _archive(name).folder
     if not folder.exists():
         return False
     try:
@@ -115,16 +115,16 @@ def is_there(name: str, to: Path) -> bool:
     return True
 
 
-def _source(name: str) -> Source:
+def _archive(name: str) -> Archive:
     if name == "cars":
         raise ValueError(CARS)
-    if name not in SOURCES:
-        near = get_close_matches(name, SOURCES, n=1) or list(SOURCES)
+    if name not in ARCHIVES:
+        near = get_close_matches(name, ARCHIVES, n=1) or list(ARCHIVES)
         raise ValueError(f"no download is called {name!r}; did you mean {' or '.join(near)}?")
-    return SOURCES[name]
+    return ARCHIVES[name]
 
 
-def _fetch(address: str, part: Path, report: Progress) -> None:
+def _fetch(address: str, part: Path, report: Report) -> None:
     """Bring the file at `address` into `part`, going on after the bytes that are there."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
@@ -159,7 +159,7 @@ def _extent(response: Any, have: int) -> tuple[int, int | None]:
     return 0, int(length) if length else None  # a server that knows no ranges sends it all
 
 
-def _verify(file: Path, sums: dict[str, str | None], report: Progress) -> None:
+def _verify(file: Path, sums: dict[str, str | None], report: Report) -> None:
     for kind, expected in sums.items():
         if expected is None:
             continue
@@ -176,9 +176,9 @@ def _verify(file: Path, sums: dict[str, str | None], report: Progress) -> None:
             )
 
 
-def _unpack(name: str, archive: Path, to: Path, report: Progress) -> None:
+def _unpack(name: str, archive: Path, to: Path, report: Report) -> None:
     """Unpack beside the final place and rename when all is there, so that the folder is whole or absent."""
-    folder = SOURCES[name].folder
+    folder = ARCHIVES[name].folder
     for left in to.glob(f".{folder}.unpacking-*"):  # by a run that was killed
         shutil.rmtree(left)
     temporary = Path(tempfile.mkdtemp(dir=to, prefix=f".{folder}.unpacking-"))
@@ -193,7 +193,7 @@ def _unpack(name: str, archive: Path, to: Path, report: Progress) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _untar(archive: Path, folder: Path, report: Progress) -> None:
+def _untar(archive: Path, folder: Path, report: Report) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise OSError("unpacking safely needs Python 3.11.4 or newer")
     total = archive.stat().st_size
@@ -203,7 +203,7 @@ def _untar(archive: Path, folder: Path, report: Progress) -> None:
             report("unpacking", raw.tell(), total)
 
 
-def _unzip(archive: Path, folder: Path, report: Progress) -> None:
+def _unzip(archive: Path, folder: Path, report: Report) -> None:
     done, total = 0, archive.stat().st_size
     with zipfile.ZipFile(archive) as content:
         for member in content.infolist():

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
-from softwarp.data.images import read_image, slimmed
+from softwarp.data.decode import read_image
+from softwarp.data.images import slimmed
 from softwarp.files import atomic_write, cache_folder
 
 FORMAT = 1  # count up when the files or their pixels change
@@ -49,14 +50,16 @@ Value = TypeVar("Value")
 
 
 class ImageCache:
-    """Decoded images by item: `cache[item]` is a tensor uint8 [3, height, width] in the file's own memory.
+    """A store of decoded images: what `read` returns is uint8 [3, height, width] in the file's own memory.
 
     Do not write into it. A broken image raises the ValueError of `read_image`. A cache can be pickled, and
     maps its file at the first use in each process.
     """
 
-    def __init__(self, pixels: Path, files: Sequence[Path], index: dict[str, NDArray[Any]]) -> None:
-        self.pixels, self.files, self.index = pixels, files, index
+    def __init__(
+        self, pixels: Path, root: Path, paths: Sequence[str], index: dict[str, NDArray[Any]]
+    ) -> None:
+        self.pixels, self.root, self.paths, self.index = pixels, root, paths, index
         self._map: NDArray[np.uint8] | None = None
 
     @staticmethod
@@ -93,14 +96,17 @@ class ImageCache:
             index = _read_index(pixels)
         if index is None:
             raise OSError(f"{pixels} was damaged or removed as soon as it was made; try again")
-        return ImageCache(pixels, files, index)
+        return ImageCache(pixels, root, paths, index)
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self.paths)
 
-    def __getitem__(self, item: int) -> Tensor:
+    def name(self, item: int) -> str:
+        return self.paths[item]
+
+    def read(self, item: int) -> Tensor:
         if cause := str(self.index["causes"][item]):
-            raise ValueError(f"{self.files[item]}: {cause}")
+            raise ValueError(f"{self.root / self.paths[item]}: {cause}")
         if self._map is None:
             # Copy on write: torch warns of memory it must not write to, and the file stays as it is.
             self._map = np.memmap(self.pixels, np.uint8, mode="c")

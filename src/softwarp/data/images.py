@@ -1,4 +1,4 @@
-"""From image files to batches: decode, transforms, the torch Dataset.
+"""From stored images to batches: transforms, the torch Dataset.
 
 Batches are bytes, uint8 [N, 3, crop, crop]: the model normalises them on its device. Transforms work on
 tensors, not on PIL images: PIL hands over channels-last pixels, for which torchvision's antialiased resize
@@ -6,69 +6,24 @@ of bytes is the faster of the two, most of all at 224 pixels.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
+from softwarp.data.stores import Store
 from softwarp.memory import give_back_memory
-
-if TYPE_CHECKING:
-    from softwarp.data.image_cache import ImageCache
 
 Transform = Callable[[Image.Image | Tensor], Tensor]
 TRAIN_TRANSFORMS = ("random_resized_crop", "resize_random_crop")
 PREFETCHED = 4  # batches that each worker holds ready
 SLIMMEST = 16  # longer side / shorter side; enlarging a 1 x 10000 image whole would take gigabytes
-ORIENTATION = 0x0112  # the EXIF tag
-UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
-
-def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
-    """Return the image as RGB, upright by its EXIF orientation, transparency laid on white.
-
-    Sixteen-bit grey keeps its high byte, as Pillow does for sixteen-bit colour. What cannot be decoded
-    whole is a ValueError that names path and cause; errors of the system, a missing file above all, pass
-    as they are.
-
-    Args:
-        path: a file of any kind Pillow reads; of several frames the first.
-        shorter_side: decode a JPEG at 1/2, 1/4 or 1/8 as long as its shorter side keeps this length: quicker,
-            but a small random crop is then enlarged from fewer pixels. None decodes it all.
-    """
-    try:
-        with Image.open(path) as image:
-            if shorter_side is not None:
-                image.draft(None, (shorter_side, shorter_side))  # a square, so that rotation does not matter
-            image.load()
-            return as_rgb(image)
-    except MemoryError:
-        raise
-    except Exception as error:  # decoders raise what they please: OSError, SyntaxError, struct.error, ...
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ValueError(f"{path}: {_cause(path, error)}") from error
-
-
-def as_rgb(image: Image.Image) -> Image.Image:
-    """Return an open image as RGB, upright by its EXIF orientation, transparency laid on white."""
-    return _upright(_to_rgb(image), image)
 
 
 def train_transform(
@@ -181,44 +136,34 @@ class ImageDataset(Dataset[Batch]):
     what was drawn before.
 
     Args:
-        root: the folder that `paths` start from.
-        labels: [N], the class of each path.
+        labels: [N], the class of each image in the store.
         transform: takes its chance from torch's generator, as torchvision's do.
-        shorter_side: as in `read_image`; a cache has its own.
         strict: raise at the first broken image.
         replace: the place of a broken image is taken by the next whole one of its class, cyclically in the
             order of items; otherwise the batch is smaller.
-        cache: made from the same paths.
     """
 
     def __init__(
         self,
-        root: Path,
-        paths: Sequence[str],
+        store: Store,
         labels: Tensor,
         transform: Transform,
         *,
-        shorter_side: int | None,
         strict: bool = False,
         replace: bool = True,
-        cache: "ImageCache | None" = None,
     ) -> None:
-        if len(paths) != len(labels):
-            raise ValueError(f"{len(paths)} paths but {len(labels)} labels; give one label for each path")
-        if cache is not None and len(cache) != len(paths):
-            raise ValueError(
-                f"{len(paths)} paths but {len(cache)} images in the cache; make it from these paths"
-            )
-        self.root, self.paths, self.labels, self.transform = root, paths, labels, transform
-        self.shorter_side, self.strict, self.replace, self.cache = shorter_side, strict, replace, cache
+        if len(store) != len(labels):
+            raise ValueError(f"{len(store)} images but {len(labels)} labels; give one label for each image")
+        self.store, self.labels, self.transform = store, labels, transform
+        self.strict, self.replace = strict, replace
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.labels)
 
     def paths_without(self, items: Tensor) -> list[str]:
-        """Return the paths of all other items: those that could not be read."""
+        """Return the names of all other items: those that could not be read."""
         there = set(items.tolist())
-        return [path for item, path in enumerate(self.paths) if item not in there]
+        return [self.store.name(item) for item in range(len(self)) if item not in there]
 
     def __getitems__(self, draws: list[tuple[int, int]]) -> Batch:
         """Return the batch of these draws; `items` are those that are really there."""
@@ -241,27 +186,22 @@ class ImageDataset(Dataset[Batch]):
     def _first_whole(self, item: int, broken: dict[str, None]) -> tuple[int, Image.Image | Tensor | None]:
         """Return the item, or that which takes its place, and its image; add what is broken to `broken`."""
         try:
-            return item, self._read(item)
+            return item, self.store.read(item)
         except ValueError:
             if self.strict:
                 raise
-            broken[self.paths[item]] = None
+            broken[self.store.name(item)] = None
         if not self.replace:
             return item, None
         members = (self.labels == self.labels[item]).nonzero().flatten().tolist()
         position = members.index(item)
         for other in members[position + 1 :] + members[:position]:
             try:
-                return other, self._read(other)
+                return other, self.store.read(other)
             except ValueError:
-                broken[self.paths[other]] = None
-        first = self.root / self.paths[members[0]]
+                broken[self.store.name(other)] = None
+        first = self.store.name(members[0])
         raise ValueError(f"no image of the class of {first} can be decoded; mend them or leave the class out")
-
-    def _read(self, item: int) -> Image.Image | Tensor:
-        if self.cache is not None:
-            return self.cache[item]
-        return read_image(self.root / self.paths[item], shorter_side=self.shorter_side)
 
 
 def _compose(*steps: Callable[..., Tensor]) -> Transform:
@@ -273,28 +213,3 @@ def _resize(resize: int, crop: int) -> list[Callable[..., Tensor]]:
     if crop > resize:
         raise ValueError(f"crop is {crop} but images are resized to {resize}; crop must not be the larger")
     return [v2.PILToTensor(), slimmed, v2.Resize(resize, antialias=True)]
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # sixteen-bit grey; Pillow's own conversion clips at 255
-        grey = np.asarray(image).clip(0, 65535) >> 8
-        return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
-    if "A" in image.getbands() or "transparency" in image.info:
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image.convert("RGB")
-
-
-def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
-    try:
-        turn = UPRIGHT.get(source.getexif().get(ORIENTATION, 1))
-    except Exception:  # damaged EXIF, read by as many ways as it is written; the pixels are whole
-        return image
-    return image if turn is None else image.transpose(turn)
-
-
-def _cause(path: Path, error: Exception) -> str:
-    """Return why decoding failed, without the path: a cache keeps it, and files move."""
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image of a known kind" if path.stat().st_size else "the file is empty"
-    return str(error) or type(error).__name__

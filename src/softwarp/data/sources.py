@@ -1,20 +1,22 @@
 """From the words of a recipe to what training and evaluation read: data sets that give whole batches."""
 
-import functools
 import hashlib
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
-from softwarp.data.glyphs import load_glyphs
+from softwarp.data.glyphs import STYLES, glyph_name, load_glyphs
 from softwarp.data.image_cache import ImageCache
 from softwarp.data.images import Batch, ImageDataset, test_transform, train_transform
-from softwarp.data.splits import Division, Protocol, divide, items_of, split_classes
-from softwarp.data.tables import Table, read_table
+from softwarp.data.splits import Division, Positions, SplitPlan, divide, limit, random_roles
+from softwarp.data.stores import FileStore, MemoryStore, Store
+from softwarp.data.tables import Table, find_root, read_table
 
 
 class Images(typing.Protocol):
@@ -26,8 +28,26 @@ class Images(typing.Protocol):
 
 
 @dataclass(frozen=True)
+class Items:
+    """What each image of a data set is, in its order.
+
+    `role` is train, validation, test, query or gallery; the fold that a plan holds out is validation. Files
+    are relative to `root`, except for absolute paths in a CSV file. A glyph is code point and style, and has
+    no root.
+    """
+
+    role: str
+    root: str | None
+    files: tuple[str, ...]
+    classes: tuple[str, ...]  # the name of each one's class
+
+
+@dataclass(frozen=True)
 class Source:
-    """All that a run reads. Labels count from 0 in training; `names` are the training classes'."""
+    """All that a run reads.
+
+    Labels count from 0: those of training by `names`, those of queries and gallery by `evaluated_names`.
+    """
 
     train: Images
     labels: Tensor
@@ -37,56 +57,75 @@ class Source:
     gallery: Images | None
     gallery_labels: Tensor | None
     names: list[str]
+    evaluated_names: list[str]
+    train_items: Items
+    query_items: Items
+    gallery_items: Items | None
     sha256: str  # of the pixels (glyphs), or of the list of files and labels
 
 
-class TensorImages:
-    """Images that are in memory already; nothing is changed at random.
+def load_source(
+    *,
+    name: str,
+    root: str | None,
+    plan: SplitPlan,
+    max_classes: int | None,
+    train_transform: str,
+    resize: int,
+    crop: int,
+    scale: tuple[float, float],
+    cache: bool,
+    strict: bool,
+    advance: Callable[[], None] | None = None,
+) -> Source:
+    """Return what these settings name, the data part of a recipe, divided as the plan says.
 
-    >>> TensorImages(torch.zeros(5, 1, 2, 2), torch.arange(5)).__getitems__([(3, 0), (1, 0)]).labels
-    tensor([3, 1])
+    Args:
+        advance: called after each image that is decoded into the cache.
     """
-
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images, labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitems__(self, draws: list[tuple[int, int]]) -> Batch:
-        items = torch.tensor([item for item, _ in draws])
-        return Batch(images=self.images[items], labels=self.labels[items], items=items, broken=[])
-
-    def paths_without(self, items: Tensor) -> list[str]:
-        return []  # nothing in memory is broken
-
-
-def glyph_source(*, protocol: str, max_classes: int | None = None) -> Source:
-    """Return the embedded glyphs; its validation classes are never trained on, whatever the protocol."""
-    glyphs = load_glyphs()
-    split = split_classes(len(glyphs.characters))
-    train, evaluated = split.train[:max_classes], getattr(split, protocol)[:max_classes]
-    items, labels = items_of(glyphs.labels, train)
-    images = TensorImages(glyphs.images[items], labels)
-    queries, query_labels = items_of(glyphs.labels, evaluated)
-    return Source(
-        train=images,
-        labels=labels,
-        plain=images,
-        queries=TensorImages(glyphs.images[queries], query_labels),
-        query_labels=query_labels,
-        gallery=None,
-        gallery_labels=None,
-        names=[glyphs.characters[label] for label in train.tolist()],
-        sha256=glyphs.sha256,
+    if name == "glyphs":
+        return glyph_source(plan=plan, max_classes=max_classes)
+    return image_source(
+        name,
+        find_root(name, root),
+        plan=plan,
+        transform=train_transform,
+        resize=resize,
+        crop=crop,
+        scale=scale,
+        max_classes=max_classes,
+        cache=cache,
+        strict=strict,
+        advance=advance,
     )
+
+
+def glyph_source(*, plan: SplitPlan, max_classes: int | None = None) -> Source:
+    """Return the embedded glyphs.
+
+    A quarter of the characters is for test and a quarter, `validation`, for search: these are never trained
+    on and in no fold, so that they can choose settings for every protocol.
+    """
+    glyphs = load_glyphs()
+    labels = glyphs.labels.numpy()
+    files = [glyph_name(character, style) for character in glyphs.characters for style in STYLES]
+    roles = random_roles(labels, validation=0.25, test=0.25)
+    table = Table(Path(), tuple(files), labels, tuple(glyphs.characters), tuple(roles))
+    division = limit(divide(labels, roles, plan, keep_validation=True), labels, max_classes)
+
+    def images(positions: Positions, labels: Tensor) -> tuple[Images, Images]:
+        store = MemoryStore(glyphs.images[positions], [files[item] for item in positions.tolist()])
+        plain = ImageDataset(store, labels, _as_it_is)
+        return plain, plain
+
+    return _source(table, division, images, judged=plan.split, root=None, sha256=glyphs.sha256)
 
 
 def image_source(
     name: str,
     root: Path,
     *,
-    protocol: Protocol,
+    plan: SplitPlan,
     transform: str,
     resize: int,
     crop: int,
@@ -96,57 +135,74 @@ def image_source(
     strict: bool = False,
     advance: Callable[[], None] | None = None,
 ) -> Source:
-    """Return the images of a data set on disk, divided by class as the protocol says."""
+    """Return the images of a data set on disk, divided by class as the plan says."""
     table = read_table(name, root)
-    division = limit(
-        divide(table.labels, table.splits, protocol=protocol, names=table.names), table.labels, max_classes
-    )
+    division = limit(divide(table.labels, table.splits, plan, names=table.names), table.labels, max_classes)
     to_train = train_transform(transform, resize=resize, crop=crop, scale=scale)
     to_test = test_transform(resize=resize, crop=crop)
 
-    @functools.cache  # the training images serve twice, and opening reads every file
-    def open_cache(paths: tuple[str, ...]) -> ImageCache:
-        return ImageCache.open(table.root, paths, shorter_side=resize, advance=advance)
-
-    def images(items: Tensor, labels: Tensor, how: Callable[..., Tensor], replace: bool) -> ImageDataset:
-        paths = tuple(table.paths[item] for item in items.tolist())
-        kept = open_cache(paths) if cache else None
-        return ImageDataset(
-            table.root, paths, labels, how, shorter_side=resize, strict=strict, cache=kept, replace=replace
+    def images(positions: Positions, labels: Tensor) -> tuple[Images, Images]:
+        paths = tuple(table.paths[item] for item in positions.tolist())
+        store: Store = (
+            ImageCache.open(table.root, paths, shorter_side=resize, advance=advance)
+            if cache
+            else FileStore(table.root, paths, shorter_side=resize)
         )
+        random = ImageDataset(store, labels, to_train, strict=strict)
+        return random, ImageDataset(store, labels, to_test, strict=strict, replace=False)
 
-    classes, labels = table.labels[division.train].unique(return_inverse=True)
-    query_labels = table.labels[division.queries]
-    gallery_labels = table.labels[division.gallery] if division.gallery is not None else None
+    return _source(
+        table, division, images, judged=plan.split, root=str(table.root), sha256=fingerprint(table)
+    )
+
+
+def _source(
+    table: Table,
+    division: Division,
+    images: Callable[[Positions, Tensor], tuple[Images, Images]],  # as training and as evaluation see them
+    *,
+    judged: str,
+    root: str | None,
+    sha256: str,
+) -> Source:
+    """The source whose images are at these positions of the table."""
+
+    def side(positions: Positions, classes: Positions, role: str) -> tuple[Images, Images, Tensor, Items]:
+        own = table.labels[positions]
+        labels = torch.from_numpy(np.searchsorted(classes, own))
+        files = tuple(table.paths[item] for item in positions.tolist())
+        items = Items(role, root, files, tuple(table.names[label] for label in own.tolist()))
+        return *images(positions, labels), labels, items
+
+    searched = division.queries if division.gallery is None else division.gallery
+    trained = np.unique(table.labels[division.train])
+    evaluated = np.union1d(table.labels[division.queries], table.labels[searched])
+    train, plain, labels, train_items = side(division.train, trained, "train")
+    role = judged if division.gallery is None else "query"
+    _, queries, query_labels, query_items = side(division.queries, evaluated, role)
+    gallery, gallery_labels, gallery_items = None, None, None
+    if division.gallery is not None:
+        _, gallery, gallery_labels, gallery_items = side(division.gallery, evaluated, "gallery")
     return Source(
-        train=images(division.train, labels, to_train, True),
+        train=train,
         labels=labels,
-        plain=images(division.train, labels, to_test, False),
-        queries=images(division.queries, query_labels, to_test, False),
+        plain=plain,
+        queries=queries,
         query_labels=query_labels,
-        gallery=images(division.gallery, gallery_labels, to_test, False)
-        if division.gallery is not None and gallery_labels is not None
-        else None,
+        gallery=gallery,
         gallery_labels=gallery_labels,
-        names=[table.names[label] for label in classes.tolist()],
-        sha256=fingerprint(table),
+        names=[table.names[label] for label in trained.tolist()],
+        evaluated_names=[table.names[label] for label in evaluated.tolist()],
+        train_items=train_items,
+        query_items=query_items,
+        gallery_items=gallery_items,
+        sha256=sha256,
     )
 
 
-def limit(division: Division, labels: Tensor, max_classes: int | None) -> Division:
-    """Return the division with no more than so many classes on either side: the first ones."""
-    if max_classes is None:
-        return division
-
-    def first(items: Tensor, classes: Tensor) -> Tensor:
-        return items[torch.isin(labels[items], classes[:max_classes])]
-
-    evaluated = labels[division.queries].unique()
-    return Division(
-        train=first(division.train, labels[division.train].unique()),
-        queries=first(division.queries, evaluated),
-        gallery=None if division.gallery is None else first(division.gallery, evaluated),
-    )
+def _as_it_is(image: Image.Image | Tensor) -> Tensor:
+    assert isinstance(image, Tensor)
+    return image
 
 
 def fingerprint(table: Table) -> str:

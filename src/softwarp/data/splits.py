@@ -1,22 +1,48 @@
-"""Which classes are for training, validation and test. No other module decides that."""
+"""Which classes are trained and which are judged. No other module decides that.
+
+Arrays, not tensors: torch is imported only where classes are drawn, so that a look at a folder is quick.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-Protocol = Literal["validation", "test"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Judged = Literal["validation", "test"]
+Positions = NDArray[np.int64]
+EVALUATED = ("test", "query", "gallery")
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """What a recipe's evaluation part says of classes.
+
+    Args:
+        split: which classes are judged.
+        fold: train on all folds of the training classes but this one, counted from 0. Then `validation`
+            judges the fold held out, and `test` the test classes.
+        folds: how many there are.
+        fold_seed: shuffles the classes before they are cut into folds; None cuts them in sorted order.
+    """
+
+    split: Judged = "validation"
+    fold: int | None = None
+    folds: int = 4
+    fold_seed: int | None = None
 
 
 @dataclass(frozen=True)
 class Split:
     """Class numbers, disjoint: hyper-parameters are chosen on `validation`, never on `test`."""
 
-    train: Tensor
-    validation: Tensor
-    test: Tensor
+    train: "Tensor"
+    validation: "Tensor"
+    test: "Tensor"
 
 
 def split_classes(num_classes: int, *, validation: float = 0.25, test: float = 0.25, seed: int = 0) -> Split:
@@ -26,6 +52,8 @@ def split_classes(num_classes: int, *, validation: float = 0.25, test: float = 0
     >>> [len(group) for group in (split.train, split.validation, split.test)]
     [4, 2, 2]
     """
+    import torch
+
     sizes = [round(num_classes * share) for share in (validation, test)]
     if min(validation, test) < 0 or sum(sizes) >= num_classes:
         raise ValueError(
@@ -38,15 +66,52 @@ def split_classes(num_classes: int, *, validation: float = 0.25, test: float = 0
     return Split(train_classes, validation_classes, test_classes)
 
 
-def items_of(labels: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+def items_of(labels: "Tensor", classes: "Tensor") -> "tuple[Tensor, Tensor]":
     """Return the positions of items that belong to `classes`, and their labels renumbered from 0.
 
-    >>> items_of(torch.tensor([5, 7, 5, 9]), torch.tensor([5, 9]))
+    >>> from torch import tensor
+    >>> items_of(tensor([5, 7, 5, 9]), tensor([5, 9]))
     (tensor([0, 2, 3]), tensor([0, 0, 1]))
     """
+    import torch
+
     classes = classes.sort().values
     positions = torch.isin(labels, classes).nonzero().flatten()
     return positions, torch.searchsorted(classes, labels[positions])
+
+
+def random_roles(labels: Positions, *, validation: float, test: float, seed: int = 0) -> list[str]:
+    """Return train, validation or test for each label, by a random split of the classes.
+
+    >>> random_roles(np.array([7, 7, 8, 9, 6]), validation=0.0, test=0.25)
+    ['train', 'train', 'train', 'train', 'test']
+    """
+    classes, inverse = np.unique(labels, return_inverse=True)
+    split = split_classes(len(classes), validation=validation, test=test, seed=seed)
+    roles = np.full(len(classes), "train", dtype="<U10")
+    roles[split.validation.numpy()] = "validation"
+    roles[split.test.numpy()] = "test"
+    named: list[str] = roles[inverse].tolist()
+    return named
+
+
+def fold_classes(classes: Positions, *, folds: int, seed: int | None = None) -> list[Positions]:
+    """Return the classes cut into folds, each sorted; their sizes differ by one at most.
+
+    Without a seed each fold is a stretch of the sorted classes, as in the protocol of Musgrave et al. (2020).
+
+    >>> [fold.tolist() for fold in fold_classes(np.arange(9), folds=4)]
+    [[0, 1, 2], [3, 4], [5, 6], [7, 8]]
+    """
+    if len(classes) < 2 * folds:
+        raise ValueError(
+            f"{len(classes)} training classes make no {folds} folds of two classes or more; "
+            "lower evaluation.folds or add classes"
+        )
+    order = np.sort(classes)
+    if seed is not None:
+        order = np.random.default_rng(seed).permutation(order)
+    return [np.sort(fold) for fold in np.array_split(order, folds)]
 
 
 @dataclass(frozen=True)
@@ -56,74 +121,77 @@ class Division:
     Where `gallery` is None each query searches the other queries.
     """
 
-    train: Tensor
-    queries: Tensor
-    gallery: Tensor | None
+    train: Positions
+    queries: Positions
+    gallery: Positions | None
 
 
 def divide(
-    labels: Tensor,
+    labels: Positions,
     splits: Sequence[str] | None,
+    plan: SplitPlan,
     *,
-    protocol: Protocol,
     seed: int = 0,
     names: Sequence[str] | None = None,
+    keep_validation: bool = False,
 ) -> Division:
-    """Return which items train and which are evaluated.
+    """Return which items train and which are judged.
 
-    Protocol "test" trains on all training classes, those of the splits "train" and "validation". Protocol
-    "validation" leaves test items alone: it evaluates on the split "validation" or, where there is none, on
-    the second half of the training classes, as ProxyNCA++ does. Without splits a random quarter of the
-    classes is for test.
+    The training classes are those of the splits "train" and "validation". To judge on "test" trains on all of
+    them. To judge on "validation" leaves test items alone: it trains on the split "train" and judges the
+    split "validation" or, where there is none, the second half of the training classes, as ProxyNCA++ does.
+    A plan with a fold trains on the other folds of the training classes in either case, and "validation"
+    judges the fold itself. Without splits a random quarter of the classes is for test.
 
     Args:
         seed: draws that quarter. It is not the seed of training: all seeds must face the same test.
         names: of the classes, for messages.
+        keep_validation: the split "validation" is for search alone: it never trains and is in no fold.
 
-    >>> labels, splits = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]), ["train"] * 4 + ["test"] * 4
-    >>> divide(labels, splits, protocol="test")
-    Division(train=tensor([0, 1, 2, 3]), queries=tensor([4, 5, 6, 7]), gallery=None)
+    >>> labels, splits = np.array([0, 0, 1, 1, 2, 2, 3, 3]), ["train"] * 4 + ["test"] * 4
+    >>> divide(labels, splits, SplitPlan("test"))
+    Division(train=array([0, 1, 2, 3]), queries=array([4, 5, 6, 7]), gallery=None)
     """
-    if len(labels.unique()) < 4:
-        raise ValueError(
-            f"{len(labels.unique())} classes cannot be divided into training and test; add classes"
-        )
-    roles = _random_roles(labels, seed) if splits is None else list(splits)
-    if len(roles) != len(labels):
-        raise ValueError(f"{len(roles)} splits for {len(labels)} labels; there must be one each")
-    where = {role: _positions(roles, role) for role in ("train", "validation", "test", "query", "gallery")}
-    known = torch.cat([where["train"], where["validation"]]).sort().values
-    _check_disjoint(labels, known, torch.cat([where["test"], where["query"], where["gallery"]]), names)
-    if protocol == "test":
-        division = Division(known, *_evaluated(where))
-    elif len(where["validation"]):
+    where = _roles(labels, splits, seed)
+    trainable = [where["train"]] if keep_validation else [where["train"], where["validation"]]
+    known = np.sort(np.concatenate(trainable))
+    _check_disjoint(labels, known, np.concatenate([where[role] for role in EVALUATED]), names)
+    if plan.split == "validation" and plan.fold is None and len(where["validation"]):
         division = Division(where["train"], where["validation"], None)
         _check_disjoint(labels, division.train, division.queries, names)
     else:
-        classes = labels[known].unique()
-        trained = torch.isin(labels[known], classes[: (len(classes) + 1) // 2])
-        division = Division(known[trained], known[~trained], None)
+        held_out = np.isin(labels[known], _held_out(labels[known], plan))
+        judged = (known[held_out], None) if plan.split == "validation" else _evaluated(where)
+        division = Division(known[~held_out], *judged)
     _check_division(labels, division)
     return division
 
 
-def _random_roles(labels: Tensor, seed: int) -> list[str]:
-    classes = labels.unique()
-    # one class alone would make every answer right
-    share = max(0.25, 2 / len(classes))
-    test = classes[split_classes(len(classes), validation=0.0, test=share, seed=seed).test]
-    return ["test" if tested else "train" for tested in torch.isin(labels, test).tolist()]
+def _roles(labels: Positions, splits: Sequence[str] | None, seed: int) -> dict[str, Positions]:
+    """The positions of each role."""
+    classes = len(np.unique(labels))
+    if classes < 4:
+        raise ValueError(f"{classes} classes cannot be divided into training and test; add classes")
+    if splits is None:
+        # one class alone would make every answer right
+        splits = random_roles(labels, validation=0.0, test=max(0.25, 2 / classes), seed=seed)
+    if len(splits) != len(labels):
+        raise ValueError(f"{len(splits)} splits for {len(labels)} labels; there must be one each")
+    roles = np.array(splits)
+    return {role: np.flatnonzero(roles == role) for role in ("train", "validation", *EVALUATED)}
 
 
-def _positions(roles: Sequence[str], role: str) -> Tensor:
-    return torch.tensor(
-        [position for position, other in enumerate(roles) if other == role], dtype=torch.int64
-    )
+def _held_out(labels: Positions, plan: SplitPlan) -> Positions:
+    """The training classes that do not train."""
+    classes = np.unique(labels)
+    if plan.fold is not None:
+        return fold_classes(classes, folds=plan.folds, seed=plan.fold_seed)[plan.fold]
+    return classes[(len(classes) + 1) // 2 :] if plan.split == "validation" else classes[:0]
 
 
-def _evaluated(where: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """The queries and the gallery of the test protocol."""
-    test, query, gallery = (len(where[role]) for role in ("test", "query", "gallery"))
+def _evaluated(where: dict[str, Positions]) -> tuple[Positions, Positions | None]:
+    """The queries and the gallery of the test."""
+    test, query, gallery = (len(where[role]) for role in EVALUATED)
     if test and (query or gallery):
         raise ValueError("the source has test as well as query and gallery items; use one or the other")
     if test:
@@ -136,9 +204,11 @@ def _evaluated(where: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
     return where["query"], where["gallery"]
 
 
-def _check_disjoint(labels: Tensor, train: Tensor, evaluated: Tensor, names: Sequence[str] | None) -> None:
-    common = sorted(set(labels[train].tolist()) & set(labels[evaluated].tolist()))
-    if common:
+def _check_disjoint(
+    labels: Positions, train: Positions, evaluated: Positions, names: Sequence[str] | None
+) -> None:
+    common = np.intersect1d(labels[train], labels[evaluated])
+    if len(common):
         name = f"class {common[0]}" if names is None else f"class {names[common[0]]!r}"
         raise ValueError(
             f"{name} is in training and in evaluation ({len(common)} such classes); give all images of a "
@@ -146,16 +216,32 @@ def _check_disjoint(labels: Tensor, train: Tensor, evaluated: Tensor, names: Seq
         )
 
 
-def _check_division(labels: Tensor, division: Division) -> None:
+def _check_division(labels: Positions, division: Division) -> None:
     if len(division.train) == 0:
         raise ValueError("no items to train on; name some of the split train")
     asked = labels[division.queries]
     searched = asked if division.gallery is None else labels[division.gallery]
-    if len(searched.unique()) < 2:
+    if len(np.unique(searched)) < 2:
         raise ValueError("fewer than two classes to evaluate, which any model gets right; add classes")
     if division.gallery is None:
-        answered = bool((asked.unique(return_counts=True)[1] > 1).any())
+        answered = bool((np.unique(asked, return_counts=True)[1] > 1).any())
     else:
-        answered = bool(torch.isin(asked, searched).any())
+        answered = bool(np.isin(asked, searched).any())
     if not answered:
         raise ValueError("no query has another image of its class to find; evaluate classes of two or more")
+
+
+def limit(division: Division, labels: Positions, max_classes: int | None) -> Division:
+    """Return the division with no more than so many classes on either side: the first ones."""
+    if max_classes is None:
+        return division
+
+    def first(items: Positions, classes: Positions) -> Positions:
+        return items[np.isin(labels[items], classes[:max_classes])]
+
+    evaluated = np.unique(labels[division.queries])
+    return Division(
+        train=first(division.train, np.unique(labels[division.train])),
+        queries=first(division.queries, evaluated),
+        gallery=None if division.gallery is None else first(division.gallery, evaluated),
+    )

@@ -1,0 +1,73 @@
+"""A file -> an upright RGB image; what is broken is named with its cause."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+ORIENTATION = 0x0112  # the EXIF tag
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
+    """Return the image as RGB, upright by its EXIF orientation, transparency laid on white.
+
+    Sixteen-bit grey keeps its high byte, as Pillow does for sixteen-bit colour. What cannot be decoded
+    whole is a ValueError that names path and cause; errors of the system, a missing file above all, pass
+    as they are.
+
+    Args:
+        path: a file of any kind Pillow reads; of several frames the first.
+        shorter_side: decode a JPEG at 1/2, 1/4 or 1/8 as long as its shorter side keeps this length: quicker,
+            but a small random crop is then enlarged from fewer pixels. None decodes it all.
+    """
+    try:
+        with Image.open(path) as image:
+            if shorter_side is not None:
+                image.draft(None, (shorter_side, shorter_side))  # a square, so that rotation does not matter
+            image.load()
+            return as_rgb(image)
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise what they please: OSError, SyntaxError, struct.error, ...
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"{path}: {_cause(path, error)}") from error
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return an open image as RGB, upright by its EXIF orientation, transparency laid on white."""
+    return _upright(_to_rgb(image), image)
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # sixteen-bit grey; Pillow's own conversion clips at 255
+        grey = np.asarray(image).clip(0, 65535) >> 8
+        return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
+    try:
+        turn = UPRIGHT.get(source.getexif().get(ORIENTATION, 1))
+    except Exception:  # damaged EXIF, read by as many ways as it is written; the pixels are whole
+        return image
+    return image if turn is None else image.transpose(turn)
+
+
+def _cause(path: Path, error: Exception) -> str:
+    """Return why decoding failed, without the path: a cache keeps it, and files move."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image of a known kind" if path.stat().st_size else "the file is empty"
+    return str(error) or type(error).__name__

@@ -1,0 +1,155 @@
+"""The known data sets: cub, cars, sop, inshop; one short reader each, from a folder to what it lists."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SPLITS = ("train", "validation", "test", "query", "gallery")
+INSHOP_LIST = "list_eval_partition.txt"
+
+
+class Listing(NamedTuple):
+    """What a source says of its images; whether they are there is not looked at."""
+
+    root: Path
+    paths: Sequence[str]  # relative to root, with forward slashes; those of a CSV file may be absolute
+    labels: Sequence[int]  # the position of an image's class in `names`
+    names: Sequence[str]
+    splits: Sequence[str] | None  # one for each image; None where the source has none
+
+
+def by_name(
+    root: Path, paths: Sequence[str], classes: Sequence[str], splits: Sequence[str] | None
+) -> Listing:
+    """Return the listing of images whose classes are known by name, numbered in the names' order."""
+    names = sorted(set(classes))
+    numbers = {name: number for number, name in enumerate(names)}
+    return Listing(root, paths, [numbers[name] for name in classes], names, splits)
+
+
+def in_halves(root: Path, paths: Sequence[str], numbers: Sequence[int], names: dict[int, str]) -> Listing:
+    """Return the listing of a data set whose first half of classes is for training, the field's rule."""
+    order = {number: position for position, number in enumerate(sorted(names))}
+    unknown = sorted(set(numbers) - order.keys())
+    if unknown:
+        raise ValueError(
+            f"{root}: images of class {unknown[0]}, which has no name; the annotations are broken"
+        )
+    labels = [order[number] for number in numbers]
+    splits = ["train" if label < len(names) // 2 else "test" for label in labels]
+    return Listing(root, paths, labels, [names[number] for number in order], splits)
+
+
+def read_cub(root: Path) -> Listing:
+    """Return CUB-200-2011: classes 1 to 100 train, 101 to 200 test."""
+    root = _home(root, "images.txt", ("CUB_200_2011",), "get it with `softwarp data cub --to FOLDER`")
+    images = dict(_rows(root / "images.txt", 2))
+    classes = dict(_rows(root / "image_class_labels.txt", 2))
+    names = {int(number): name for number, name in _rows(root / "classes.txt", 2)}
+    if images.keys() != classes.keys():
+        raise ValueError(f"{root}: images.txt and image_class_labels.txt list different images; unpack anew")
+    numbers = [int(classes[image]) for image in images]
+    return in_halves(root, [f"images/{path}" for path in images.values()], numbers, names)
+
+
+def read_cars(root: Path) -> Listing:
+    """Return Cars196: classes 1 to 98 train, 99 to 196 test, whatever folder an image lies in."""
+    inner = ("CARS196", "cars196", "stanford_cars")
+    if any((folder / "cars_annos.mat").exists() for folder in (root, *(root / name for name in inner))):
+        root = _home(root, "cars_annos.mat", inner, "")
+        content = _matlab(root / "cars_annos.mat", "annotations", "class_names")
+        rows, names = content["annotations"], content["class_names"]
+        paths = [str(path) for path in rows["relative_im_path"]]
+        numbers = [int(number) for number in rows["class"]]
+    else:
+        cure = "`softwarp data cars` says what to fetch"
+        root = _home(root, "cars_train", inner, cure)
+        names = _matlab(_devkit(root, "cars_meta.mat"), "class_names")["class_names"]
+        paths, numbers = [], []
+        for part, file in (("train", "cars_train_annos.mat"), ("test", "cars_test_annos_withlabels.mat")):
+            rows = _matlab(_devkit(root, file), "annotations")["annotations"]
+            folder = f"cars_{part}"
+            if (root / folder / folder).is_dir():  # one folder more in the copy on Kaggle
+                folder = f"{folder}/{folder}"
+            paths += [f"{folder}/{name}" for name in rows["fname"]]
+            numbers += [int(number) for number in rows["class"]]
+    return in_halves(root, paths, numbers, {i: str(name) for i, name in enumerate(names, start=1)})
+
+
+def read_sop(root: Path) -> Listing:
+    """Return Stanford Online Products with the split of its authors; a class is one product."""
+    inner = ("Stanford_Online_Products",)
+    root = _home(root, "Ebay_train.txt", inner, "get it with `softwarp data sop --to FOLDER`")
+    paths, classes, splits = [], [], []
+    for split in ("train", "test"):
+        for _, number, _, path in _rows(root / f"Ebay_{split}.txt", 4, head=1):
+            paths.append(path)
+            classes.append(f"{int(number):05d} {path.split('/')[0].removesuffix('_final')}")
+            splits.append(split)
+    return by_name(root, paths, classes, splits)
+
+
+def read_inshop(root: Path) -> Listing:
+    """Return In-Shop Clothes Retrieval: train, query and gallery; a class is one item of clothing."""
+    place = next((folder for folder in ("Eval", "Anno") if (root / folder / INSHOP_LIST).exists()), ".")
+    rows = _rows(root / place / INSHOP_LIST, 3, head=2)
+    below = [path.split("/", 1)[-1] for path, _, _ in rows]  # the list says img/WOMEN/...
+    top = below[0].split("/")[0]
+    home = next((home for home in ("img", "Img/img", "Img") if (root / home / top).is_dir()), None)
+    if home is None:
+        raise FileNotFoundError(
+            f"{root} has no img/{top} nor Img/img/{top}; unpack img.zip into {root / 'Img'}"
+        )
+    return by_name(
+        root, [f"{home}/{path}" for path in below], [row[1] for row in rows], [row[2] for row in rows]
+    )
+
+
+READERS: dict[str, Callable[[Path], Listing]] = {
+    "cub": read_cub,
+    "cars": read_cars,
+    "sop": read_sop,
+    "inshop": read_inshop,
+}
+
+
+def _home(root: Path, marker: str, inner: Iterable[str], cure: str) -> Path:
+    """The folder that holds `marker`: root itself, or one inside it that is called as the archive has it."""
+    for folder in (root, *(root / name for name in inner)):
+        if (folder / marker).exists():
+            return folder
+    raise FileNotFoundError(f"{root} holds no {marker}, nor does {' or '.join(inner)} in it; {cure}")
+
+
+def _rows(file: Path, columns: int, *, head: int = 0) -> list[list[str]]:
+    """The words of each line of an annotation file, the last column taking what is left."""
+    if not file.exists():
+        raise FileNotFoundError(f"{file} is missing; unpack the data set's annotations there")
+    lines = enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
+    rows = [(number, line.split(maxsplit=columns - 1)) for number, line in lines if line.strip()][head:]
+    wrong = next((number for number, row in rows if len(row) != columns), None)
+    if wrong is not None:
+        raise ValueError(f"{file}, line {wrong}: expected {columns} columns; unpack the data set anew")
+    if not rows:
+        raise ValueError(f"{file} lists nothing; unpack the data set anew")
+    return [[word.strip() for word in row] for _, row in rows]
+
+
+def _devkit(root: Path, name: str) -> Path:
+    for file in (root / name, root / "devkit" / name):
+        if file.exists():
+            return file
+    # cars_test_annos.mat, which comes with the devkit, has no classes
+    raise FileNotFoundError(f"{root} holds no {name}, nor does devkit in it; `softwarp data cars` says more")
+
+
+def _matlab(file: Path, *keys: str) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    try:
+        content = loadmat(file, squeeze_me=True)
+        return {key: np.atleast_1d(content[key]) for key in keys}
+    except Exception as error:  # loadmat meets a broken file with errors of many kinds
+        raise ValueError(f"{file} is not the MATLAB file it should be ({error}); fetch it again") from error

@@ -1,0 +1,57 @@
+"""Where an item's pixels come from: files, or memory. Caches (image_cache.py) are stores, too."""
+
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+from torch import Tensor
+
+from softwarp.data.decode import read_image
+
+
+class Store(typing.Protocol):
+    """Images by item. `read` raises a ValueError that names the item and the cause for one that is broken."""
+
+    def __len__(self) -> int: ...
+    def read(self, item: int) -> Image.Image | Tensor: ...  # a tensor is uint8 [channels, height, width]
+    def name(self, item: int) -> str: ...
+
+
+class FileStore:
+    """Image files, decoded at each reading.
+
+    Args:
+        root: the folder that `paths` start from.
+        shorter_side: as in `read_image`.
+    """
+
+    def __init__(self, root: Path, paths: Sequence[str], *, shorter_side: int | None) -> None:
+        self.root, self.paths, self.shorter_side = root, paths, shorter_side
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, item: int) -> Image.Image:
+        return read_image(self.root / self.paths[item], shorter_side=self.shorter_side)
+
+    def name(self, item: int) -> str:
+        return self.paths[item]
+
+
+class MemoryStore:
+    """Images [N, channels, height, width] that are in memory already."""
+
+    def __init__(self, images: Tensor, names: Sequence[str]) -> None:
+        if len(images) != len(names):
+            raise ValueError(f"{len(images)} images but {len(names)} names; give one name for each image")
+        self.images, self.names = images, names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def read(self, item: int) -> Tensor:
+        return self.images[item]
+
+    def name(self, item: int) -> str:
+        return self.names[item]

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+from PIL import Image, ImageFile
+from support.pictures import jpeg, noise, truncated
+
+from softwarp.data.decode import read_image
+
+RED, WHITE = (255, 0, 0), (255, 255, 255)
+
+
+def close(image, colour, at=(0, 0)):
+    return max(abs(a - b) for a, b in zip(image.getpixel(at), colour, strict=True)) <= 3
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
+def test_every_mode_becomes_rgb(tmp_path, mode):
+    path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
+    Image.new("RGB", (5, 4), WHITE).convert(mode).save(path)
+    image = read_image(path)
+    assert (image.mode, image.size, image.getpixel((4, 3))) == ("RGB", (5, 4), WHITE)
+
+
+def test_cmyk_jpeg_has_its_colours(tmp_path):
+    """Pillow writes and reads them inverted, with Adobe's marker."""
+    path = jpeg(tmp_path / "cmyk.jpg", Image.new("RGB", (16, 16), RED).convert("CMYK"))
+    assert b"Adobe" in path.read_bytes()
+    assert close(read_image(path), RED)
+
+
+def test_transparency_is_white(tmp_path):
+    clear = Image.new("RGBA", (2, 1), (*RED, 255))
+    clear.putpixel((1, 0), (0, 0, 255, 0))
+    clear.save(tmp_path / "alpha.png")
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([*RED, 0, 0, 255])
+    palette.putpixel((1, 0), 1)
+    palette.save(tmp_path / "palette.png", transparency=1)
+    palette.save(tmp_path / "shares.png", transparency=bytes([255, 0]))
+    palette.save(tmp_path / "opaque.png")
+    for name in ("alpha", "palette", "shares"):
+        image = read_image(tmp_path / f"{name}.png")
+        assert [image.getpixel((x, 0)) for x in (0, 1)] == [RED, WHITE], name
+    assert read_image(tmp_path / "opaque.png").getpixel((1, 0)) == (0, 0, 255)
+
+
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
+    grey = np.array([[0, 256, 32768, 65535]], np.uint16)
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    assert np.asarray(read_image(tmp_path / "grey.png"))[0, :, 0].tolist() == [0, 1, 128, 255]
+    Image.fromarray(np.array([[-5, 256, 70_000]], np.int32)).save(tmp_path / "wide.tif")
+    assert np.asarray(read_image(tmp_path / "wide.tif"))[0, :, 0].tolist() == [0, 1, 255]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("shorter_side", [None, 10])
+def test_exif_orientation_is_undone(tmp_path, orientation, shorter_side):
+    """Red is at the top left once upright; where it was stored is EXIF's own definition."""
+    corner = {1: (0, 0), 2: (1, 0), 3: (1, 1), 4: (0, 1), 5: (0, 0), 6: (0, 1), 7: (1, 1), 8: (1, 0)}[
+        orientation
+    ]
+    turned = orientation >= 5
+    stored = Image.new("RGB", (64, 32) if not turned else (32, 64))
+    box = tuple(side // 2 * place for side, place in zip(stored.size, corner, strict=True))
+    stored.paste(RED, (*box, box[0] + stored.width // 2, box[1] + stored.height // 2))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = read_image(jpeg(tmp_path / "turned.jpg", stored, exif=exif), shorter_side=shorter_side)
+    width, height = image.size
+    assert (width, height) == ((64, 32) if shorter_side is None else (32, 16))
+    assert close(image, RED, (2, 2))
+    for at in ((width - 3, 2), (2, height - 3), (width - 3, height - 3)):
+        assert close(image, (0, 0, 0), at)
+
+
+def test_damaged_exif_does_not_break_whole_pixels(tmp_path):
+    for name in ("exif.jpg", "exif.png"):
+        Image.new("RGB", (8, 8), RED).save(tmp_path / name, exif=b"Exif\0\0nonsense of some length")
+        assert close(read_image(tmp_path / name), RED)
+
+
+@pytest.mark.parametrize(
+    ("shorter_side", "size"), [(None, (160, 80)), (41, (160, 80)), (40, (80, 40)), (9, (20, 10))]
+)
+def test_a_jpeg_is_decoded_no_smaller_than_asked(tmp_path, shorter_side, size):
+    path = jpeg(tmp_path / "large.jpg", noise(160, 80))
+    assert read_image(path, shorter_side=shorter_side).size == size
+
+
+def test_what_is_broken_is_named_with_its_cause(tmp_path, monkeypatch):
+    empty, text, cut = (tmp_path / name for name in ("empty.jpg", "text.jpg", "cut.jpg"))
+    empty.touch()
+    text.write_text("this is no picture")
+    truncated(cut)
+    noise(9, 9).save(tmp_path / "cut.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:-90])
+    causes = {"empty.jpg": "empty", "text.jpg": "known kind", "cut.jpg": "truncated", "cut.png": "truncated"}
+    for name, cause in causes.items():
+        with pytest.raises(ValueError, match=f"{name}: .*{cause}"):
+            read_image(tmp_path / name)
+    assert ImageFile.LOAD_TRUNCATED_IMAGES is False
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    noise(9, 9).save(tmp_path / "bomb.png")
+    with pytest.raises(ValueError, match=r"bomb\.png: .*decompression bomb"):
+        read_image(tmp_path / "bomb.png")
+
+
+def test_errors_of_the_system_pass_as_they_are(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError):
+        read_image(tmp_path / "missing.jpg")
+    with pytest.raises(IsADirectoryError):
+        read_image(tmp_path)
+
+    def exhausted(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Image, "open", exhausted)
+    with pytest.raises(MemoryError):  # it says nothing about the image
+        read_image(tmp_path / "image.jpg")
