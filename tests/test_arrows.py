@@ -8,8 +8,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "softwarp"
 # From the bottom to the top; a folder stands for its files, which may import one another.
 LAYERS = (
     {"files", "memory", "processes"},
-    {"losses", "metrics", "models", "recipe"},
-    {"data", "overrides", "embedding_files"},
+    {"losses", "metrics", "models", "data", "embedding_files"},
+    {"recipe"},
+    {"overrides"},
     {"runs", "own_data"},
     {"evaluate", "schedule", "repeats"},
     {"inference", "job", "tables"},

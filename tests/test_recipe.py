@@ -23,7 +23,7 @@ def test_round_trip_through_yaml(tmp_path):
             {"optimizer": {"clip_valeu": 1.0}},
             "optimizer.clip_valeu: no such key; did you mean optimizer.clip_value?",
         ),
-        ({"phases": [{"epochs": 0, "learning_rate": 1, "proxy_learning_rate": 1}]}, "phases.0.epochs"),
+        ({"phases": [{"epochs": -1, "learning_rate": 1, "proxy_learning_rate": 1}]}, "phases.0.epochs"),
         ({"phases": [{"epochs": 1, "proxy_learning_rate": 1}]}, "phases.0.learning_rate: Field required"),
         ({"data": {"name": "glyhps"}}, "data.name: Input should be 'glyphs'"),
         ({"xyzzy": 1}, "xyzzy: no such key"),

@@ -1,7 +1,8 @@
 import pytest
 
+from softwarp.job import State
 from softwarp.recipe import Phase
-from softwarp.schedule import State, factor
+from softwarp.schedule import factor
 
 
 def phase(**settings):

@@ -142,7 +142,7 @@ def test_the_time_to_go_is_not_told_from_the_speed_of_a_frozen_backbone(tmp_path
     assert progress.finished
 
 
-def test_bars_of_a_run_that_goes_on_start_where_it_stopped(tmp_path):
+def test_bars_of_a_run_that_is_resumed_start_where_it_stopped(tmp_path):
     phases = [{**PHASE, "freeze_backbone": True}, PHASE]
     with pytest.raises(StoppedError):
         train(tiny(phases=phases), tmp_path, progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
@@ -152,7 +152,7 @@ def test_bars_of_a_run_that_goes_on_start_where_it_stopped(tmp_path):
     (bar,) = [task for task in progress.tasks if task.visible]
     assert bar.description.startswith("all: warped_softmax, epoch 2, loss")
     assert bar.completed == bar.total == 6 * 40
-    assert "going on after 1 epochs and 2 batches" in output.getvalue()
+    assert "resuming after 1 epochs and 2 batches" in output.getvalue()
 
 
 def test_a_finished_run_is_returned_and_another_recipe_refused(trained):
@@ -189,7 +189,7 @@ def test_a_blow_up_names_place_and_settings_and_keeps_the_last_good_checkpoint(t
         train(tiny(phases=[PHASE, wild]), tmp_path)
     assert str(tmp_path) in str(caught.value)
     run = Run(tmp_path)
-    checkpoint = run.load_checkpoint()
+    checkpoint, _ = run.load_checkpoint()
     assert checkpoint["state"]["step"] == 6
     assert all(tensor.isfinite().all() for tensor in checkpoint["model"].values())
     assert run.history()[-1]["event"] == "blow_up"

@@ -99,7 +99,7 @@ def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypat
     listed = train(small(file, data={"name": "csv", "cache": cache}), tmp_path / "listed")
     folder = train(small(root, data={"cache": cache}), tmp_path / "folder")
     assert torch.equal(listed.load_embeddings()["embeddings"], folder.load_embeddings()["embeddings"])
-    skipped = [str(root / path) for path in folder.result().left_out]
+    skipped = tuple(str(root / path) for path in folder.result().left_out)
     assert listed.result().left_out == skipped
     assert len(skipped) == 2
     assert settings_for(file, protocol="test", cuda=False)["data"]["crop"] == 32  # the images' size was seen
@@ -171,7 +171,7 @@ def test_ctrl_c_reaches_the_main_process_and_not_its_workers(tmp_path):
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     message = process.communicate(timeout=120)[1].decode()
     assert process.returncode == 130, message
-    assert "nothing is lost. To go on: softwarp train --data" in message
+    assert "nothing is lost. To resume: softwarp train --data" in message
     assert not Run(folder).finished()
     assert Run(folder).load_checkpoint()[0]["state"]["step"] > 0
 
@@ -182,7 +182,7 @@ def test_a_class_with_one_image_trains_along(tmp_path):
     (root / "alone").mkdir()
     Image.new("CMYK", (20, 20)).save(root / "alone" / "one.jpg")
     result = train(small(root), tmp_path / "run").result()
-    assert sum(result["images"].values()) == 8 * 5 + 2
+    assert result.images.train + result.images.evaluated == 8 * 5 + 2
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from softwarp.metrics import (
     retrieval_per_query,
 )
 
+NOTHING = (torch.empty(0), torch.empty(0, dtype=torch.long))
 FAMILIES = ("retrieval", "clustering", "geometry")
 
 
@@ -61,11 +62,13 @@ def embed_images(
     loaded = load_batches(images, own, workers=workers)  # type: ignore[arg-type]
     share = []
     for batch in loaded:
-        share.append((model(batch.images.to(device)).float().cpu(), batch.items))
+        if len(batch.items):
+            share.append((model(batch.images.to(device)).float().cpu(), batch.items))
         if advance is not None:
             advance(len(batch.items))
     turns = zip_longest(*processes.gather_objects(share))
-    embeddings, kept = zip(*(pair for turn in turns for pair in turn if pair is not None), strict=True)
+    found = [pair for turn in turns for pair in turn if pair is not None] or [NOTHING]
+    embeddings, kept = zip(*found, strict=True)
     return torch.cat(embeddings), torch.cat(kept)
 
 

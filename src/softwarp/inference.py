@@ -7,12 +7,10 @@ from pathlib import Path
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
-from torchvision.transforms.v2 import functional
 
 from softwarp.data.decode import as_rgb, read_image
 from softwarp.data.glyphs import SIZE as GLYPH_SIZE
-from softwarp.data.images import Batch, Transform, test_transform
+from softwarp.data.images import ImageDataset, test_transform
 from softwarp.evaluate import embed_images
 from softwarp.models.embedder import Embedder
 from softwarp.runs import Run
@@ -58,7 +56,9 @@ class EmbeddingModel:
         pictures = [images] if isinstance(images, Path | str | Image.Image) else list(images)
         if not pictures:
             return torch.empty(0, self.network.head.out_features)
-        inputs = _Pictures(pictures, test_transform(resize=self.resize, crop=self.crop), self)
+        store = _Pictures(pictures, shorter_side=self.resize, grey=self.network.backbone.in_channels == 1)
+        transform = test_transform(resize=self.resize, crop=self.crop)
+        inputs = ImageDataset(store, torch.zeros(len(store), dtype=torch.long), transform, replace=False)
         found, rows = embed_images(
             self.network, inputs, device=self.device, workers=workers, batch_size=batch_size, advance=advance
         )
@@ -69,7 +69,7 @@ class EmbeddingModel:
                 "them out, or take skip_broken=True, which gives them rows of NaN"
             )
         embeddings = torch.full((len(pictures), self.network.head.out_features), torch.nan)
-        embeddings[rows] = found
+        embeddings[rows] = found.view(-1, embeddings.shape[1])
         return embeddings
 
     def _embed_tensor(self, images: Tensor, batch_size: int) -> Tensor:
@@ -100,36 +100,23 @@ def load(run: Path | str, *, device: str | torch.device | None = None) -> Embedd
     )
 
 
-class _Pictures(Dataset[Batch]):
-    """Files and PIL images as a data set; those that cannot be read are left out of a batch."""
+class _Pictures:
+    """Files and PIL images as a store."""
 
-    def __init__(self, pictures: Sequence[Picture], transform: Transform, model: EmbeddingModel) -> None:
-        self.pictures, self.transform = pictures, transform
-        self.resize, self.grey = model.resize, model.network.backbone.in_channels == 1
+    def __init__(self, pictures: Sequence[Picture], *, shorter_side: int, grey: bool) -> None:
+        self.pictures, self.shorter_side, self.grey = pictures, shorter_side, grey
 
     def __len__(self) -> int:
         return len(self.pictures)
 
-    def __getitems__(self, draws: list[tuple[int, int]]) -> Batch:
-        images, items, broken = [], [], []
-        for item, _ in draws:
-            try:
-                image = self.transform(self._read(self.pictures[item]))
-            except (ValueError, OSError) as error:
-                broken.append(str(error))
-                continue
-            images.append(functional.rgb_to_grayscale(image) if self.grey else image)
-            items.append(item)
-        blank = self.transform(Image.new("RGB", (1, 1)))[None][:0]
-        stacked = torch.stack(images) if images else blank
-        rows = torch.tensor(items, dtype=torch.long)
-        return Batch(stacked, torch.zeros_like(rows), rows, broken)
+    def read(self, item: int) -> Image.Image:
+        picture = self.pictures[item]
+        try:
+            pil = isinstance(picture, Image.Image)
+            image = as_rgb(picture) if pil else read_image(Path(picture), shorter_side=self.shorter_side)
+        except OSError as error:  # missing, a folder, not to be read
+            raise ValueError(str(error)) from None
+        return image.convert("L") if self.grey else image
 
-    def _read(self, picture: Picture) -> Image.Image:
-        if isinstance(picture, Image.Image):
-            return as_rgb(picture)
-        return read_image(Path(picture), shorter_side=self.resize)
-
-    def paths_without(self, items: Tensor) -> list[str]:
-        there = set(items.tolist())
-        return [str(picture) for place, picture in enumerate(self.pictures) if place not in there]
+    def name(self, item: int) -> str:
+        return str(self.pictures[item])

@@ -110,6 +110,7 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out of the folder; the lock ends with the process, however it ends."""
+        made = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -133,6 +134,8 @@ class Run:
             yield
         finally:
             os.close(handle)
+            if made and not any(self.folder.iterdir()):  # the run was refused
+                self.folder.rmdir()
 
     def started(self) -> bool:
         """Return whether there is anything to resume: a checkpoint or a result."""

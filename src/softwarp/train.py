@@ -59,13 +59,13 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
     accelerator = start_accelerator(recipe, folder)
     run = Run(folder)
     with ExitStack() as stack:
-        processes.from_main(lambda: stack.enter_context(run.locked()))
         plan, settings = recipe.evaluation.plan(), recipe.data.model_dump(exclude={"workers"})
         with (
             processes.one_first(per_machine=True),  # a cache is made once
             decoding_bar(progress if recipe.data.cache else None) as advance,
         ):
             source = load_source(plan=plan, advance=advance, **settings)
+        processes.from_main(lambda: stack.enter_context(run.locked()))
         if resume and run.started():
             run.check_recipe(recipe)
             if run.finished():
