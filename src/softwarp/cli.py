@@ -12,6 +12,7 @@ import typer
 from softwarp.commands import data, training
 from softwarp.commands.compare import compare
 from softwarp.commands.losses import losses
+from softwarp.memory import freed_memory_kept
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,7 +75,7 @@ def demo(
 
     from softwarp.studies.demo import run_demo
 
-    with training.bars_until_stopped(output) as progress:
+    with freed_memory_kept(), training.bars_until_stopped(output) as progress:
         result = run_demo(output, seed=seed, quick=quick, progress=progress)
     Console().print(_table(result))
     typer.echo(f"report: {output / 'report.html'}")
@@ -139,23 +140,25 @@ def evaluate(
 
     95% intervals come from a bootstrap over classes. docs/metrics.md gives every definition.
     """
+    from softwarp.commands.progress import share_bar
     from softwarp.embedding_files import load_tables
     from softwarp.evaluate import measure
 
     sides, usual = load_tables(source, labels, gallery, gallery_labels, queries, key)
-    result = measure(
-        *sides[:2],
-        gallery=sides[2],
-        gallery_labels=sides[3],
-        families=_words(metrics),
-        ks=_numbers(ks, "--ks"),
-        map_ks=_numbers(map_ks, "--map-ks"),
-        ndcg_ks=_numbers(ndcg_ks, "--ndcg-ks"),
-        distance=distance or usual,
-        bootstrap=bootstrap,
-        seed=seed,
-        progress=sys.stderr.isatty(),
-    )
+    with share_bar("measuring") as advance:
+        result = measure(
+            *sides[:2],
+            gallery=sides[2],
+            gallery_labels=sides[3],
+            families=_words(metrics),
+            ks=_numbers(ks, "--ks"),
+            map_ks=_numbers(map_ks, "--map-ks"),
+            ndcg_ks=_numbers(ndcg_ks, "--ndcg-ks"),
+            distance=distance or usual,
+            bootstrap=bootstrap,
+            seed=seed,
+            advance=advance,
+        )
     if as_json:
         typer.echo(_json(result))
     else:

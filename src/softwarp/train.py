@@ -18,7 +18,6 @@ from softwarp.data.images import Batch
 from softwarp.evaluate import embed_images, measure
 from softwarp.job import Job, check_data, load_source, prepare, start_accelerator
 from softwarp.losses import WarpedSoftmaxLoss
-from softwarp.memory import freed_memory_kept
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.recipe import Phase, Recipe, check_batches
 from softwarp.runs import Run
@@ -41,7 +40,6 @@ class StoppedError(KeyboardInterrupt):
     """Training was asked to stop; the checkpoint holds all of it."""
 
 
-@freed_memory_kept()
 def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Progress | None" = None) -> Run:
     """Return the finished run: trained on the training classes, evaluated on classes never seen.
 

@@ -1,5 +1,9 @@
 """The bars of long work, on the error stream."""
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -32,3 +36,11 @@ def progress_bars() -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
+
+
+@contextmanager
+def share_bar(name: str) -> Iterator[Callable[[float], None]]:
+    """Yield what moves a bar by the share of the work just done; there is none but on a terminal."""
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
+        task = bars.add_task(name, total=1.0)
+        yield lambda share: bars.advance(task, share)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softwarp.memory import freed_memory_kept
+
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
@@ -144,7 +146,7 @@ def _run(recipe: "Recipe", folder: Path, resume: bool) -> dict[str, Any]:
     from softwarp.train import train
 
     finished = resume and Run(folder).finished()
-    with bars_until_stopped(folder) as progress:
+    with freed_memory_kept(), bars_until_stopped(folder) as progress:
         result = train(recipe, folder, resume=resume, progress=progress).result()
     if finished:
         _note(f"{folder} was already finished; --fresh trains anew")
