@@ -106,7 +106,7 @@ def main() -> None:
     training(job, stream)
     first = PREFETCHED * job.workers()
     rounds = []
-    with freed_memory_kept():  # as `train` does
+    with freed_memory_kept():  # as `softwarp train` does
         for _ in track(range(options.rounds), "rounds"):
             ours = seconds(lambda: training(job, stream), options.steps, first=first)
             rounds.append((ours, seconds(halves[0], options.steps, first=first)))

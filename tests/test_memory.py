@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+from softwarp import memory
+from softwarp.cli import app
 from softwarp.data.images import load_batches
 from softwarp.memory import freed_memory_kept
 
@@ -77,3 +80,20 @@ def test_elsewhere_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("there is no mallopt"))
     with freed_memory_kept():
         pass
+
+
+@pytest.mark.parametrize(
+    ("command", "work"), [("train", "softwarp.train.train"), ("demo", "softwarp.studies.demo.run_demo")]
+)
+def test_commands_keep_memory_while_they_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, work: str
+) -> None:
+    users = []
+
+    def stop(*_: object, **__: object) -> None:
+        users.append(memory._users)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, stop)
+    assert CliRunner().invoke(app, [command, "--output", str(tmp_path)]).exit_code == 130
+    assert (users, memory._users) == ([1], 0)

@@ -85,13 +85,14 @@ def measure(
     distance: str = "euclidean",
     bootstrap: int = 0,
     seed: int = 0,
-    progress: bool = False,
+    advance: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Return `metrics`, 95% `intervals` of the retrieval ones (classes resampled), and what was measured.
 
     Args:
         families: any of retrieval, clustering, geometry; the last two look at `embeddings` alone.
         bootstrap: number of resamples; 0 for no intervals.
+        advance: called with the share of the work just done.
 
     >>> measure(torch.tensor([[0.0], [1.0], [5.0], [6.0]]), torch.tensor([0, 0, 1, 1]))["metrics"]["recall@1"]
     1.0
@@ -99,6 +100,11 @@ def measure(
     unknown = set(families) - set(FAMILIES)
     if unknown or not families:
         raise ValueError(f"unknown metrics {', '.join(sorted(unknown))!r}; choose from {', '.join(FAMILIES)}")
+
+    def step(share: float) -> None:
+        if advance:
+            advance(share / len(set(families)))
+
     metrics: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
     if "retrieval" in families:
@@ -111,7 +117,7 @@ def measure(
             map_ks=map_ks,
             ndcg_ks=ndcg_ks,
             distance=distance,
-            progress=progress,
+            advance=step,
         )
         without = int(values["map@r"].isnan().sum())
         if without == len(embeddings):
@@ -124,9 +130,10 @@ def measure(
                 for name, value in values.items()
             }
     if "clustering" in families:
-        metrics |= clustering_metrics(embeddings, labels, seed=seed, distance=distance, progress=progress)
+        metrics |= clustering_metrics(embeddings, labels, seed=seed, distance=distance, advance=step)
     if "geometry" in families:
         metrics |= geometry_metrics(embeddings, labels, distance=distance)
+        step(1.0)
     return {
         "distance": distance,
         "embeddings": list(embeddings.shape),

@@ -112,8 +112,10 @@ class _Pictures:
     def read(self, item: int) -> Image.Image:
         picture = self.pictures[item]
         try:
-            pil = isinstance(picture, Image.Image)
-            image = as_rgb(picture) if pil else read_image(Path(picture), shorter_side=self.shorter_side)
+            if isinstance(picture, Image.Image):
+                image = as_rgb(picture)
+            else:
+                image = read_image(Path(picture), shorter_side=self.shorter_side)
         except OSError as error:  # missing, a folder, not to be read
             raise ValueError(str(error)) from None
         return image.convert("L") if self.grey else image

@@ -19,9 +19,11 @@ def freed_memory_kept() -> Iterator[None]:
     """Let the process keep the memory that tensors on the CPU free; afterwards what is unused goes back.
 
     glibc returns every large block to the system at once, and the system hands the next one out page by page,
-    filled with zeros, which can take longer than the work itself (results/benchmark_training.json). It is for
-    long work in the main thread: the end goes through all of the process's memory. It may be nested, and
-    decorates functions too. Elsewhere than in glibc nothing is done.
+    filled with zeros, which can take longer than the work itself (results/benchmark_training.json).
+
+    The setting is the whole process's: it is for commands and scripts, never for library calls, and for long
+    work in the main thread: the end goes through all of the process's memory. It may be nested. Without glibc
+    nothing is done.
     """
     global _users
     with _lock:
@@ -34,14 +36,17 @@ def freed_memory_kept() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _users -= 1
-            if _users == 0:
+            if _users == 1:
                 give_back_memory()
+            _users -= 1
 
 
 def give_back_memory() -> None:
-    """Return unused memory to the system, and do so from now on: a process forked in between should, too."""
-    if _is_glibc():
+    """Return unused memory to the system, and do so from now on, where it is kept.
+
+    A process forked meanwhile should call it, too; elsewhere it does nothing.
+    """
+    if _users and _is_glibc():
         glibc = ctypes.CDLL(None)
         glibc.mallopt(MMAP_MAX, 65536)
         glibc.mallopt(MMAP_THRESHOLD, 32 << 20)  # what glibc itself comes to after it has freed such a block

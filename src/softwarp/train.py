@@ -22,7 +22,6 @@ from softwarp.data.sources import Items, load_source
 from softwarp.evaluate import embed_images, measure
 from softwarp.job import Job, prepare, start_accelerator
 from softwarp.losses import contract
-from softwarp.memory import freed_memory_kept
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.overrides import check_batches
 from softwarp.recipe import Phase, Recipe
@@ -47,13 +46,12 @@ class StoppedError(KeyboardInterrupt):
     """Training was asked to stop; the checkpoint holds all of it."""
 
 
-@freed_memory_kept()
 def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Progress | None" = None) -> Run:
     """Return the finished run: trained on the training classes, evaluated on classes never seen.
 
     The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
-    the same batches and start from the same network. With `resume`, a run of the same recipe in `folder` goes
-    on from its checkpoint and ends, on the same machine, in the very same weights; a finished run stays.
+    the same batches and start from the same network. With `resume`, a run of the same recipe in `folder`
+    resumes from its checkpoint and ends, on the same machine, in the very same weights; a finished run stays.
     """
     check_batches(recipe)
     accelerator = start_accelerator(recipe, folder)

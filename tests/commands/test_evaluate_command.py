@@ -146,6 +146,16 @@ def test_the_table_for_people(table):
     assert "95% interval" not in run(folder / "points.npz", "--bootstrap", 0)
 
 
+def test_the_bar_is_for_terminals_and_reaches_its_end(table, monkeypatch, capsys):
+    folder, _, _ = table
+    words = ["softwarp", "evaluate", str(folder / "points.npz"), "--metrics", "retrieval,clustering,geometry"]
+    monkeypatch.setattr(sys, "argv", words)
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        cli.app(standalone_mode=False)
+        assert ("100%" in capsys.readouterr().err) == terminal
+
+
 def test_infinite_values_are_null_in_json(tmp_path):
     np.savez(tmp_path / "flat.npz", embeddings=np.ones((4, 3)), labels=np.array([0, 0, 1, 1]))
     result = run(tmp_path / "flat.npz", "--metrics", "geometry", "--json")

@@ -1,8 +1,5 @@
 """`softwarp evaluate`: runs, and embeddings made elsewhere, in numbers."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,6 +82,7 @@ def evaluate(
 
     95% intervals come from a bootstrap over classes. docs/metrics.md gives every definition.
     """
+    from softwarp.commands.progress import share_bar
     from softwarp.embedding_files import load_tables
     from softwarp.evaluate import measure
     from softwarp.memory import freed_memory_kept
@@ -97,7 +95,7 @@ def evaluate(
         sides: Tables = tuple(arrays.get(name) for name in ARRAYS)  # type: ignore[assignment]
     else:
         sides = load_tables(source, labels, gallery, gallery_labels, queries, key)
-    with freed_memory_kept(), _bar() as advance:
+    with freed_memory_kept(), share_bar("measuring") as advance:
         result = measure(
             *sides[:2],
             gallery=sides[2],
@@ -131,20 +129,6 @@ def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
         "distance": run.result().distance,
         "seed": settings.seed,
     }
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[float], None] | None]:
-    """Yield what moves a bar by a share of the work; None where nobody looks."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("measuring", total=None)
-        yield lambda share: progress.advance(task, share)
 
 
 def _words(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,3 +70,11 @@ def _how_to_resume(folder: Path, saved: bool) -> str:
     checkpoint = any(folder.glob("**/checkpoint.pt"))
     last = "the last checkpoint is kept" if checkpoint else "there is no checkpoint yet"
     return f"stopped; {'nothing is lost' if saved else last}. To resume: {start} {again}"
+
+
+@contextmanager
+def share_bar(name: str) -> Iterator[Callable[[float], None]]:
+    """Yield what moves a bar by the share of the work just done; there is none but on a terminal."""
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
+        task = bars.add_task(name, total=1.0)
+        yield lambda share: bars.advance(task, share)

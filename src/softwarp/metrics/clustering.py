@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
-from softwarp.metrics.progress import bar
 
 Points = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -28,7 +27,7 @@ def clustering_metrics(
     iterations: int = 20,
     restarts: int = 1,
     distance: str = "euclidean",
-    progress: bool = False,
+    advance: Callable[[float], None] | None = None,
 ) -> dict[str, float]:
     """`nmi` (arithmetic), `nmi_geometric` and `ami` of seeded k-means with as many clusters as classes.
 
@@ -37,6 +36,7 @@ def clustering_metrics(
         iterations: of Lloyd's algorithm (faiss), from random points as first centroids; 20 as in PML.
         restarts: the run with the smallest sum of squared distances counts; its seed is `seed` + its number.
         distance: "cosine" clusters the embeddings on the unit sphere.
+        advance: called with the share of the work just done.
 
     >>> points = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
     >>> round(clustering_metrics(points, torch.tensor([0, 0, 1, 1]))["nmi"], 6)
@@ -52,10 +52,12 @@ def clustering_metrics(
     tensor = on_unit_sphere(tensor) if distance == "cosine" else tensor
     points = np.ascontiguousarray(tensor.float().cpu().numpy())
     clusters = len(np.unique(truth))
-    with bar("k-means", progress) as advance:
-        share = 1 / iterations / restarts
-        numbers = range(seed, seed + restarts)
-        runs = [_kmeans(points, clusters, number, iterations, lambda: advance(share)) for number in numbers]
+
+    def step() -> None:
+        if advance:
+            advance(1 / iterations / restarts)
+
+    runs = [_kmeans(points, clusters, seed + restart, iterations, step) for restart in range(restarts)]
     found = min(runs, key=lambda run: run[0])[1]
     return {
         "nmi": float(normalized_mutual_info_score(truth, found, average_method="arithmetic")),
@@ -67,7 +69,7 @@ def clustering_metrics(
 def _kmeans(
     points: Points, clusters: int, seed: int, iterations: int, step: Callable[[], None]
 ) -> tuple[float, Numbers]:
-    """The sum of squared distances and each point's cluster; one faiss call an iteration, for the bar."""
+    """The sum of squared distances and each point's cluster; a faiss call per iteration, each a step."""
     import faiss
 
     centroids = None

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_sides
-from softwarp.metrics.progress import full_precision, one_thread_per_job
 from softwarp.metrics.scores import Side, exact_distances, make_sides, score_error, scores
+from softwarp.metrics.threads import side_by_side
 
 BLOCK_ROWS = 64  # queries whose scores of the whole gallery are held at once
 SPARE = 32  # candidates beyond k, so that float32 need not be right about the last ones
@@ -27,9 +27,9 @@ def nearest_neighbours(
     found = len(queries) - 1 if items is None else len(items)
     if not 1 <= k <= found:
         raise ValueError(f"k is {k}, but there are {found} items to find; choose 1 to {found}")
-    with torch.inference_mode(False), torch.no_grad(), full_precision(queries.device):
+    with torch.inference_mode(False), torch.no_grad():
         keys = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
-        with one_thread_per_job(queries.device) as each:
+        with side_by_side(queries.device) as each:
             side, other = make_sides(queries, keys, items, keys.new_zeros(found), each)
             starts = range(0, len(queries), BLOCK_ROWS)
             blocks = list(each(lambda start: _nearest(side, other, start, k), starts))

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from softwarp.metrics.counting import FEW_POSITIVES, Rows, count_closer, settle_doubts
-from softwarp.metrics.progress import ForEach, one_thread_per_job
 from softwarp.metrics.scores import (
     Side,
     centred,
@@ -29,6 +28,7 @@ from softwarp.metrics.scores import (
     scores,
     square_error,
 )
+from softwarp.metrics.threads import Map, side_by_side
 
 BLOCK_ROWS = 1024  # 4 MB of scores: what is compared again and again stays in cache
 BLOCK_POSITIVES = 1 << 22  # most (query, positive) pairs in a block of queries
@@ -57,7 +57,7 @@ def positive_ranks(
         advance: told the share of the work just done.
     """
     keys, gallery_keys = _class_keys(labels, gallery_labels)
-    with one_thread_per_job(own.device) as each:
+    with side_by_side(own.device) as each:
         side, other = make_sides(queries, keys, gallery, gallery_keys, each)
         first = torch.searchsorted(other.keys, side.keys)
         counts = torch.searchsorted(other.keys, side.keys, right=True) - first
@@ -72,7 +72,7 @@ def positive_ranks(
             yield side.order[rows.places], ranks
 
 
-def _halved_pass(side: Side, blocks: list[Rows], each: ForEach, advance: Advance) -> Iterator[Rows]:
+def _halved_pass(side: Side, blocks: list[Rows], each: Map, advance: Advance) -> Iterator[Rows]:
     """Every block against itself and those after it, counted for its rows and for its columns."""
 
     def count(pair: tuple[Rows, Rows]) -> None:
@@ -90,7 +90,7 @@ def _halved_pass(side: Side, blocks: list[Rows], each: ForEach, advance: Advance
 
 
 def _full_pass(
-    side: Side, other: Side, blocks: Iterable[Rows], each: ForEach, advance: Advance
+    side: Side, other: Side, blocks: Iterable[Rows], each: Map, advance: Advance
 ) -> Iterator[Rows]:
     """Every block of queries against the whole gallery, one after the other."""
     starts = range(0, len(other.order), BLOCK_ROWS)

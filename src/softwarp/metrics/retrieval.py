@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_labels, check_sides
-from softwarp.metrics.progress import bar, full_precision
-from softwarp.metrics.ranks import positive_ranks
+from softwarp.metrics.ranks import Advance, positive_ranks
 
 
 def retrieval_metrics(
@@ -29,7 +28,7 @@ def retrieval_metrics(
     ndcg_ks: Sequence[int] = (),
     distance: str = "euclidean",
     device: torch.device | str | None = None,
-    progress: bool = False,
+    advance: Advance | None = None,
 ) -> dict[str, float]:
     """Means over the queries that have positives, and how many do and do not.
 
@@ -52,7 +51,7 @@ def retrieval_metrics(
         ndcg_ks=ndcg_ks,
         distance=distance,
         device=device,
-        progress=progress,
+        advance=advance,
     )
     without = int(values["map@r"].isnan().sum())
     means = {name: float(value.nanmean()) for name, value in values.items()}
@@ -71,7 +70,7 @@ def retrieval_per_query(
     ndcg_ks: Sequence[int] = (),
     distance: str = "euclidean",
     device: torch.device | str | None = None,
-    progress: bool = False,
+    advance: Advance | None = None,
 ) -> dict[str, Tensor]:
     """Every metric for each query, float64 [N] in the order given; NaN where a query has no positives.
 
@@ -80,7 +79,7 @@ def retrieval_per_query(
         query_rows: the gallery row that a query itself is, left out of its search; -1 for none.
         distance: "euclidean", or "cosine", whose order is the euclidean one on the unit sphere.
         device: where to compute; None leaves the embeddings where they are.
-        progress: show a bar.
+        advance: called with the share of the work just done.
 
     >>> points = torch.tensor([[0.0], [1.0], [1.5]])
     >>> retrieval_per_query(points, torch.tensor([0, 0, 1]), ks=(1,))["recall@1"]
@@ -99,13 +98,11 @@ def retrieval_per_query(
     own = _own_rows(query_rows, query_labels, item_labels, gallery is None)
     limit = max((*ks, *map_ks, *ndcg_ks), default=1)
     values: dict[str, Tensor] = {}
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        full_precision(queries.device),
-        bar("retrieval", progress) as advance,
-    ):
-        for rows, ranks in positive_ranks(queries, query_labels, items, item_labels, own, limit, advance):
+    with torch.inference_mode(False), torch.no_grad():
+        found = positive_ranks(
+            queries, query_labels, items, item_labels, own, limit, advance or (lambda share: None)
+        )
+        for rows, ranks in found:
             for name, value in _from_ranks(ranks, ks, map_ks, ndcg_ks).items():
                 values.setdefault(name, own.new_empty(len(queries), dtype=torch.float64))[rows] = value
     return values

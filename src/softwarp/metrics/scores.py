@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from softwarp.metrics.progress import ForEach
+from softwarp.metrics.threads import Map
 
 CHUNK = 128  # dimensions summed at a time: the bound on the rounding error grows with it
 ROWS_AT_ONCE = 1024  # float64 copies are made of so many rows, never of all
@@ -36,7 +36,7 @@ class Side:
 
 
 def make_sides(
-    queries: Tensor, keys: Tensor, gallery: Tensor | None, gallery_keys: Tensor, each: ForEach
+    queries: Tensor, keys: Tensor, gallery: Tensor | None, gallery_keys: Tensor, each: Map
 ) -> tuple[Side, Side]:
     """Both sides of a search, the same object twice where there is no gallery."""
     items = queries if gallery is None else gallery
@@ -54,7 +54,10 @@ def scores(side: Side, other: Side, rows: slice, columns: slice) -> Tensor:
     """Scores [rows, columns] in float32, by places in the order of keys."""
     left, right = side.points[rows], other.points[columns]
     block = -(side.lengths[rows, None].square() / 2).float() - (other.lengths[columns].square() / 2).float()
+    if not _float32_products_are_full():
+        return block.double().addmm_(left.double(), right.double().T).float()
     for chunk in range(0, left.shape[1], CHUNK):
+        # In place: what autocast leaves in float32.
         block.addmm_(left[:, chunk : chunk + CHUNK], right[:, chunk : chunk + CHUNK].T)
     return block
 
@@ -92,7 +95,15 @@ def centred(side: Side, exact: Tensor) -> Tensor:
     return (exact.double() - side.centre) / side.scale
 
 
-def _lengths(exact: Tensor, centre: Tensor, each: ForEach) -> Tensor:
+def _float32_products_are_full() -> bool:
+    """Whether the process lets float32 products be float32: no TensorFloat-32, no bfloat16."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # torch says this where only some backends are set to less
+        return False
+
+
+def _lengths(exact: Tensor, centre: Tensor, each: Map) -> Tensor:
     def measure(part: Tensor) -> Tensor:
         lengths: Tensor = torch.linalg.vector_norm(part.double() - centre, dim=1)
         return lengths
@@ -100,9 +111,7 @@ def _lengths(exact: Tensor, centre: Tensor, each: ForEach) -> Tensor:
     return torch.cat(list(each(measure, torch.split(exact, ROWS_AT_ONCE))))
 
 
-def _make_side(
-    exact: Tensor, keys: Tensor, centre: Tensor, lengths: Tensor, scale: float, each: ForEach
-) -> Side:
+def _make_side(exact: Tensor, keys: Tensor, centre: Tensor, lengths: Tensor, scale: float, each: Map) -> Side:
     keys, order = keys.sort(stable=True)
     points = torch.empty(exact.shape, dtype=torch.float32, device=exact.device)
 

@@ -1,0 +1,48 @@
+"""Work side by side on the cores, with nothing of the process changed."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Protocol, TypeVar
+
+import torch
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+class Map(Protocol):
+    """What the built-in `map` is."""
+
+    def __call__(self, function: Callable[[Given], Made], items: Iterable[Given], /) -> Iterable[Made]: ...
+
+
+@contextmanager
+def side_by_side(device: torch.device) -> Iterator[Map]:
+    """A `map` whose calls run side by side on the CPU, one to a core, each with single-threaded operations.
+
+    The other way round, one call at a time with every operation spread over all cores, the threads wait for
+    each other after each operation; with anything else running on the machine that takes many times as long.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield map
+        return
+    with ThreadPoolExecutor(threads, initializer=_use_one_core) as pool:
+        yield pool.map
+
+
+def _use_one_core() -> None:
+    """Let torch's operations in this thread, and in no other, run on one core.
+
+    `torch.set_num_threads` would do so for every thread that is yet to come, too, and those keep it. Where
+    torch's libraries have no such function, operations take more cores than they should, and no harm is done.
+    """
+    torch.get_num_threads()  # else the first operation would look at the process's setting and undo this
+    library = ctypes.CDLL(torch._C.__file__)
+    for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):
+        with suppress(AttributeError):
+            library[name](1)
