@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.results import RECIPE
+from support.results import result as result_of
+from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp import cli
 from softwarp.embedding_files import load_embeddings, load_labels, load_pairs, load_rows, load_tables
 from softwarp.evaluate import measure
 from softwarp.metrics import clustering_metrics, geometry_metrics, retrieval_metrics
+from softwarp.runs import Run
+from softwarp.train import train
 
 
 @pytest.fixture
@@ -103,37 +108,33 @@ def test_gallery_and_query_rows(table):
     assert run(*files, "--gallery-labels", folder / "g.txt", "--json")["metrics"] == expected
 
 
-def test_a_run_folder_is_measured_with_the_distance_of_its_loss(table):
-    from softwarp.recipe import parse_recipe
-    from softwarp.runs import Run
-
-    folder, array, numbers = table
-    phases = [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}]
-    for name, distance in (("proxy_nca_pp", "cosine"), ("euclidean_softmax", "euclidean")):
-        done = Run.create(folder / name, parse_recipe({"loss": {"name": name}, "phases": phases}))
-        done.save_embeddings(torch.from_numpy(array), torch.from_numpy(numbers))
-        done.write_result({"distance": distance})
-        result = run(folder / name, "--json")
-        assert result["distance"] == distance
-        assert result["metrics"] == retrieval_metrics(array, numbers, distance=distance)
+@pytest.mark.parametrize("name", ["proxy_nca_pp", "euclidean_softmax"])
+def test_a_run_has_the_figures_of_its_result_to_the_digit(tmp_path, name):
+    recipe = tiny(loss={"name": name}, phases=[PHASE], seed=3, evaluation={"ks": [1, 3]})
+    done = train(recipe, tmp_path / "run")
+    result = run(tmp_path / "run", "--json")
+    assert result["metrics"] == done.result().metrics
+    assert result["distance"] == done.result().distance
+    assert "recall@3" in result["metrics"]
+    other = run(tmp_path / "run", "--json", "--seed", 4, "--ks", 2, "--metrics", "retrieval")["metrics"]
+    assert "recall@2" in other
+    assert "nmi" not in other
 
 
 def test_a_run_with_a_gallery_searches_it_and_an_unfinished_one_is_named(table):
-    from softwarp.recipe import parse_recipe
-    from softwarp.runs import Run
-
     folder, array, numbers = table
-    phases = [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}]
-    done = Run.create(folder / "run", parse_recipe({"loss": {"name": "proxy_nca"}, "phases": phases}))
+    done = Run.create(folder / "run", RECIPE)
     points, labels = torch.from_numpy(array), torch.from_numpy(numbers)
-    done.save_embeddings(points[::2], labels[::2], points[1::2], labels[1::2])
-    with pytest.raises(ValueError, match="not a finished run: give its `softwarp train` again"):
-        load_tables(folder / "run", None, None, None, None, None)
-    done.write_result({"distance": "cosine"})
+    arrays = {"embeddings": points[::2], "labels": labels[::2]}
+    done.save_embeddings(arrays | {"gallery": points[1::2], "gallery_labels": labels[1::2]}, [])
+    with pytest.raises(FileNotFoundError, match="run is not a finished run"):
+        CliRunner().invoke(cli.app, ["evaluate", str(folder / "run")], catch_exceptions=False)
+    done.write_result(result_of(distance="cosine"))
     expected = retrieval_metrics(
         array[::2], numbers[::2], gallery=array[1::2], gallery_labels=numbers[1::2], distance="cosine"
     )
-    assert run(folder / "run", "--json")["metrics"] == expected
+    measured = run(folder / "run", "--json", "--metrics", "retrieval")["metrics"]
+    assert measured == expected
 
 
 def test_the_table_for_people(table):
@@ -299,7 +300,7 @@ def test_the_same_name_is_the_same_class_across_files(tmp_path):
     np.save(tmp_path / "g.npy", np.ones((2, 2)))
     (tmp_path / "q.txt").write_text("wren")
     (tmp_path / "g.txt").write_text("gull\nwren")
-    tables, _ = load_tables(*(tmp_path / name for name in ("q.npy", "q.txt", "g.npy", "g.txt")), None, None)
+    tables = load_tables(*(tmp_path / name for name in ("q.npy", "q.txt", "g.npy", "g.txt")), None, None)
     assert tables[1].tolist() == [1]
     assert tables[3].tolist() == [0, 1]
     np.save(tmp_path / "rows.npy", np.array([1]))

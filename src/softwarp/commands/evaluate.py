@@ -109,6 +109,8 @@ def evaluate(
             seed=seed if seed is not None else usual.get("seed", 0),
             advance=advance,
         )
+    if metrics is None:
+        result["metrics"] |= usual.get("from training", {})
     if as_json:
         typer.echo(_json(result))
     else:
@@ -122,12 +124,13 @@ def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     from softwarp.runs import Run
 
     run = Run(folder)
-    arrays, settings = run.load_embeddings(), run.recipe()
+    arrays, settings, result = run.load_embeddings(), run.recipe(), run.result()
     return arrays, {
         "families": ["retrieval", *(["clustering"] if settings.evaluation.clustering else [])],
         "ks": settings.evaluation.ks,
-        "distance": run.result().distance,
+        "distance": result.distance,
         "seed": settings.seed,
+        "from training": {name: result.metrics[name] for name in ("avg_dtp",) if name in result.metrics},
     }
 
 
