@@ -60,7 +60,7 @@ def test_each_mutant_changes_the_value(name):
         assert abs(mutant(embeddings, labels) - loss(embeddings, labels)) > 1e-6, old
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.gradcheck])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.surrogate is None])
 def test_gradient_is_that_of_the_value(name):
     loss = make(name, **CASES[name].settings)
     embeddings = torch.randn(len(UNEQUAL), 4, dtype=torch.float64, requires_grad=True)

@@ -1,6 +1,7 @@
 """How the losses over ranked lists are tried: with wide temperatures, lest random batches saturate."""
 
 from support import references_rank as references
+from support import references_surrogates as surrogates
 from support.loss_cases import Case
 
 CASES: dict[str, Case] = {
@@ -29,12 +30,12 @@ CASES: dict[str, Case] = {
             ("- margin * (same", "+ margin * (same"),
         ),
         settings={"margin": 0.5},
-        gradcheck=False,
+        surrogate=surrogates.blackbox_ap,
     ),
     "blackbox_recall": Case(
         references.blackbox_recall,
         mutants=(("(ranks - within)", "(ranks)"), ("log1p(torch.log1p(count))", "log1p(count)")),
-        gradcheck=False,
+        surrogate=surrogates.blackbox_recall,
     ),
     "recall_at_k": Case(
         references.recall_at_k,
@@ -44,7 +45,7 @@ CASES: dict[str, Case] = {
     "contextual": Case(
         references.contextual,
         mutants=(("closeness + tolerance", "closeness - tolerance"), ("narrow * narrow.T", "narrow")),
-        gradcheck=False,
+        surrogate=surrogates.contextual,
     ),
     "osap": Case(
         references.osap,

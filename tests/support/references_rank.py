@@ -143,39 +143,6 @@ def blackbox_ap(
     return float(np.mean(losses))
 
 
-def blackbox_ap_gradient(
-    embeddings: Array, labels: Array, *, interpolation: float, margin: float, step: float = 1e-6
-) -> Array:
-    """The gradient of the mean loss for the embeddings, by its definition: affine between two rankings.
-
-    It goes from similarities to embeddings by central differences of the similarities alone.
-    """
-    s = similarities(embeddings)
-    asked = queries(labels)
-    weights = np.zeros_like(s)  # d loss / d s_qj
-    for q in asked:
-        items, scores = shifted_scores(q, s, labels, margin)
-        length = len(items)
-        ranks = places(scores)
-        own = [rank for rank, j in zip(ranks, items, strict=True) if labels[j] == labels[q]]
-        slopes = []
-        for rank, j in zip(ranks, items, strict=True):
-            within = sum(other <= rank for other in own)
-            # loss = 1 - mean (within / length) / (rank / length), for the normalised rank
-            slope = (within / length) / (rank / length) ** 2 / len(own) / len(asked)
-            slopes.append(slope if labels[j] == labels[q] else 0.0)
-        moved = places([a + interpolation * g for a, g in zip(scores, slopes, strict=True)])
-        for j, rank, new in zip(items, ranks, moved, strict=True):
-            weights[q, j] = -(rank / length - new / length) / interpolation
-    gradient = np.zeros_like(embeddings)
-    for index in np.ndindex(*embeddings.shape):
-        shift = np.zeros_like(embeddings)
-        shift[index] = step
-        change = similarities(embeddings + shift) - similarities(embeddings - shift)
-        gradient[index] = (weights * change).sum() / (2 * step)
-    return gradient
-
-
 def blackbox_recall(
     embeddings: Array,
     labels: Array,

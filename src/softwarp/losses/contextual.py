@@ -73,7 +73,8 @@ def contextual_similarity(similarities: Tensor, neighbours: int, tolerance: floa
     avoided = outside @ outside.T / outside.detach().sum(1, keepdim=True).clamp_min(1)
     overlap = 0.5 * (shared + avoided) * wide
     mutual = narrow * narrow.T
-    expanded = mutual @ overlap / mutual.sum(1, keepdim=True).clamp_min(1)
+    # The floor is below 1, the sum of a sample that is nobody's neighbour: there clamp has no gradient.
+    expanded = mutual @ overlap / mutual.sum(1, keepdim=True).clamp_min(0.5)
     return 0.5 * (expanded + expanded.T)
 
 
