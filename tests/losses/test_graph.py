@@ -21,6 +21,7 @@ SETTINGS = [(name, dict(case.settings)) for name, case in CASES.items()] + [
     ("cbml", {"margin": -0.5, "balance": 0.7}),
     ("hist", {"weight": 0.0}),
     ("intra_batch", {"dropout": 0.0, "layers": 2, "heads": 4, "temperature": 1.0}),
+    ("intra_batch", {"dropout": 0.0}),
     ("group_loss", {"temperature": 3.0}),
     ("group_loss", {"anchors": 1, "iterations": 4, "weight": 0.5}),
 ]

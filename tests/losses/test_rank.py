@@ -284,6 +284,29 @@ def test_simix_equals_the_loop_and_follows_the_seed():
     assert values[2] != values[0]
 
 
+@pytest.mark.parametrize("temperature", [1.0, (0.5, 1.0, 2.0, 4.0)])
+def test_the_authors_rank_the_query_too(temperature):
+    """Which moves every positive down by one place: the query is nearest to itself."""
+    embeddings, labels = batch(UNEQUAL)
+    settings = {"cutoffs": (1, 2, 4, 8), "recall_temperature": temperature, "rank_temperature": 0.1}
+    values = []
+    for query_ranked in (False, True):
+        loss = build_loss("recall_at_k", 5, 4, query_ranked=query_ranked, **settings)
+        values.append(loss(embeddings, labels).item())
+        expected = references_rank.recall_at_k(
+            embeddings.numpy(), labels.numpy(), query_ranked=query_ranked, **settings
+        )
+        assert values[-1] == pytest.approx(expected, rel=1e-9)
+    assert values[1] > values[0] + 0.05
+
+
+def test_recall_has_one_temperature_or_one_for_each_cutoff():
+    with pytest.raises(ValueError, match="recall_temperature has 3 values for 5 cutoffs"):
+        build_loss("recall_at_k", 5, 4, recall_temperature=(1.0, 2.0, 4.0))
+    with pytest.raises(ValueError, match=r"recall_temperature .*-1"):
+        build_loss("recall_at_k", 5, 4, cutoffs=(1, 2), recall_temperature=(1.0, -1.0))
+
+
 def test_contextual_gradient_is_that_of_the_step_with_its_gain():
     # A gradient flows through N alone, so that it grows with the gain; the value does not.
     embeddings, labels = batch(EQUAL)

@@ -345,6 +345,8 @@ def test_a_wrong_batch_is_named(batch, message):
     ("change", "message"),
     [
         ({"alpha": -1.0}, "alpha must be at least 0"),
+        ({"alpha": float("inf")}, "alpha must be .*finite, got inf"),
+        ({"delta": float("inf")}, "delta must be .*finite, got inf"),
         ({"k1": 0.0}, "k1 must be positive"),
         ({"k1": 1.2}, "0 < k1 <= 1 <= k2"),
         ({"k2": 0.9}, "0 < k1 <= 1 <= k2"),

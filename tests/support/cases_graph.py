@@ -49,8 +49,10 @@ CASES: dict[str, Case] = {
         mutants=(
             ("self.network(normalize(wide))", "self.network(wide)"),
             ("self.norm(self.network", "(self.network"),
+            ("add_zero_attn=True", "add_zero_attn=False"),
+            ("outputs[1:]", "[outputs[-1], outputs[1]]"),
         ),
-        settings={"dropout": 0.0},
+        settings={"dropout": 0.0, "layers": 2, "concatenate": True},
     ),
     "group_loss": Case(
         references.group_loss,

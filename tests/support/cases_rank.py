@@ -39,7 +39,11 @@ CASES: dict[str, Case] = {
     ),
     "recall_at_k": Case(
         references.recall_at_k,
-        mutants=(("rank = 0.5 + ", "rank = 1.5 + "), ("with_query=False", "with_query=True")),
+        mutants=(
+            ("rank = 0.5 + ", "rank = 1.5 + "),
+            ("with_query=False", "with_query=True"),
+            ("query_ranked=query_ranked,\n            block", "query_ranked=True,\n            block"),
+        ),
         settings={"rank_temperature": 0.1, "cutoffs": (1, 2, 4)},
     ),
     "contextual": Case(

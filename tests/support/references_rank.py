@@ -178,7 +178,8 @@ def recall_at_k(
     *,
     cutoffs=(1, 2, 4, 8, 16),
     rank_temperature: float = 0.01,
-    recall_temperature: float = 1.0,
+    recall_temperature=1.0,
+    query_ranked: bool = False,
     shares: Array | None = None,
 ) -> float:
     """With `shares`, one for each pair of a class in order, SiMix."""
@@ -198,13 +199,13 @@ def recall_at_k(
     for q in queries(labels):
         s = [sum(unit[q] * item) for item in unit]
         positives = positives_of(q, labels, with_query=False)
+        ranked = [j for j in range(len(s)) if j != q or query_ranked]
         ranks = [
-            1 + sum(sigmoid((s[j] - s[i]) / rank_temperature) for j in range(len(s)) if j not in (i, q))
-            for i in positives
+            1 + sum(sigmoid((s[j] - s[i]) / rank_temperature) for j in ranked if j != i) for i in positives
         ]
         recalls = []
-        for k in cutoffs:
-            found = sum(sigmoid((k - rank) / recall_temperature) for rank in ranks)
+        for k, temperature in zip(cutoffs, np.broadcast_to(recall_temperature, len(cutoffs)), strict=True):
+            found = sum(sigmoid((k - rank) / temperature) for rank in ranks)
             recalls.append(min(found, k) / min(k, len(positives)))
         losses.append(1 - np.mean(recalls))
     return float(np.mean(losses))

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_not_negative, check_positive
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_batch, check_finite, widen
 
 
@@ -103,8 +103,14 @@ class CBMLLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
-        classes=15,
-        samples=8,
+        training=Training(
+            by="official code",
+            batch=(15, 8),
+            optimizer="adam",
+            rate_ratio=None,
+            details="rate 3e-5, weight decay 5e-4, 5,000 steps",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={
             "negative_width": ("log", 0.005, 0.2),
             "weight": ("log", 0.01, 10.0),

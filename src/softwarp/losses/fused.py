@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 CHUNK_BYTES = 2**27
@@ -97,8 +96,12 @@ class _FusedSoftmax(torch.autograd.Function):
         return loss.mean()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # by create_graph=True: the gradients would pass for constants
+            raise ValueError(
+                "the fused warped softmax has no second derivatives; take the mean of warped_softmax_loss, "
+                "which has them, or leave out create_graph=True"
+            )
         grads = ctx.saved_tensors
         # A look at the value spares the copy, where it costs no synchronisation.
         if grad_loss.device.type != "cpu" or grad_loss.item() != 1:

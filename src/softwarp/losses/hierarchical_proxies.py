@@ -26,7 +26,7 @@ from torch.func import functional_call
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, start_phase
+from softwarp.losses.contract import Card, Training, start_phase
 from softwarp.losses.distances import widen
 from softwarp.losses.registry import build_loss
 
@@ -82,6 +82,14 @@ class HierarchicalProxiesLoss(nn.Module):
         year=2022,
         equation="loss(E, P, y) + w loss(E, Q, k(y)), Q = means of the k-means clusters k of P",
         kind="proxies",
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=100.0,
+            details="no official code, and the paper was not at hand",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"weight": ("log", 0.1, 10.0)},
         notes="no official code; coarse_classes, weight, refresh and the gradient through the means are ours",
     )

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -68,6 +68,14 @@ class ProxyNCALoss(nn.Module):
         year=2017,
         equation="scale |z_i - q_y|^2 + log sum_{j != y} exp(-scale |z_i - q_j|^2)",
         kind="proxies",
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=100.0,
+            details="no official code; as for ProxyNCA++ but with the usual eps",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"scale": ("log", 1.0, 40.0)},
         notes="no official code; scale 9 and the start of the proxies are those of the code of ProxyNCA++",
     )
