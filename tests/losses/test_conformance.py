@@ -160,7 +160,7 @@ def test_a_step_down_the_gradient_lowers_it(name):
 def test_order_of_the_batch_does_not_matter(name):
     loss, (embeddings, labels) = make(name), trial(name)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))
-    if CASES[name].order:  # samples of a class keep their order, classes are mixed anew
+    if CASES[name].order:  # samples of a class keep their order, classes are mixed again
         shuffled = labels[order]
         for label in labels.unique():
             order[shuffled == label] = (labels == label).nonzero().flatten()

@@ -28,7 +28,7 @@ SETTINGS = [(name, dict(case.settings)) for name, case in CASES.items()] + [
 
 
 def make(name, size=4, **settings):
-    """A loss in float64 whose every parameter is drawn anew, so that none hides behind a zero or a one."""
+    """A loss in float64 whose every parameter is drawn again, so that none hides behind a zero or a one."""
     torch.manual_seed(3)
     loss = build_loss(name, 5, size, **settings).double()
     with torch.no_grad():

@@ -182,7 +182,7 @@ def test_bfloat16_embeddings_are_measured_in_float32():
 
 @pytest.mark.parametrize("offset", [0.0, 10.0, 100.0])
 def test_error_is_no_larger_than_with_cdist(offset):
-    """Beside float64 truth, over many batches; the own distance never loses digits."""
+    """Beside float64 truth, over many batches; the distance to its own proxy never loses digits."""
     warp = {"alpha": 4.0, "k1": 0.8, "k2": 1.3, "scale": 2.0, "delta": 1.0}
     ours, theirs = [], []
     for seed in range(30):

@@ -1,7 +1,7 @@
 """Center contrastive loss (Cai et al. 2023): softmax over unit class centres with a margin, and a pull.
 
     loss_i = -log softmax_j(s (z_i . c_j - [j = y_i] m))[y_i] + lambda |z_i - c_y|^2
-    z = e / |e|,  c = p / |p|: the bank of centres, one a class, trained with the model
+    z = e / |e|,  c = p / |p|: the bank of centres, one per class, trained with the model
 
 | symbol | parameter | default | where |
 |--------|-----------|---------|-------|
@@ -53,7 +53,7 @@ def center_contrastive_loss(
 
 
 class CenterContrastiveLoss(nn.Module):
-    """The mean center contrastive loss over a batch, with one learned centre a class.
+    """The mean center contrastive loss over a batch, with one learned centre per class.
 
     >>> CenterContrastiveLoss(num_classes=10, embedding_size=4, weight=0.5)
     CenterContrastiveLoss(num_classes=10, embedding_size=4, scale=32.0, margin=0.1, weight=0.5)

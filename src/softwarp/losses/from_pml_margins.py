@@ -127,7 +127,7 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
 
 @contextmanager
 def eased(pml: Any, plain: Tensor) -> Iterator[None]:
-    """Let PML's loss take `plain` parts of the own cosine for each part of the one with the margin."""
+    """Let PML's loss take `plain` parts of the plain cosine for each part of the one with the margin."""
     with_margin = pml.modify_cosine_of_target_classes
     pml.modify_cosine_of_target_classes = lambda own: (plain * own + with_margin(own)) / (1 + plain)
     try:
@@ -142,7 +142,7 @@ def init_weights(weights: Tensor) -> None:
 
 
 class CosFaceLoss(nn.Module):
-    """A softmax over cosines, from the own one of which a margin is taken.
+    """A softmax over cosines, with a margin taken from that of its own class.
 
     >>> loss = CosFaceLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
@@ -189,7 +189,7 @@ class CosFaceLoss(nn.Module):
 
 
 class ArcFaceLoss(nn.Module):
-    """A softmax over cosines, to the own angle of which a margin is added.
+    """A softmax over cosines, with a margin added to the angle of its own class.
 
     >>> loss = ArcFaceLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape

@@ -96,7 +96,7 @@ class SoftTripleLoss(nn.Module):
             "margin": ("float", 0.0, 0.2),
             "tau": ("float", 0.0, 0.4),
         },
-        notes="w are unit centers, K = centers_per_class of them a class; scale is the paper's lambda. The "
+        notes="w are unit centers, K = centers_per_class of them per class; scale is the paper's lambda. The "
         "term R is ours: pytorch-metric-learning's takes memory of (C K)^2.",
     )
 

@@ -69,7 +69,7 @@ class TripletLoss(nn.Module):
 
 
 class NPairLoss(nn.Module):
-    """One pair a class: an anchor must know its own positive among the positives of all classes.
+    """One pair per class: an anchor must know its own positive among the positives of all classes.
 
     >>> loss = NPairLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
@@ -127,7 +127,7 @@ class NPairLoss(nn.Module):
 
 
 def pair_rounds(labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (anchors, positives), one pair a class; where classes have more, again with the next pairs.
+    """Yield (anchors, positives), one pair per class; where classes have more, again with the next pairs.
 
     >>> [tuple(side.tolist() for side in pairs) for pairs in pair_rounds(torch.tensor([0, 1, 0, 1, 1]))]
     [([0, 1], [2, 3])]

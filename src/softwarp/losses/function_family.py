@@ -10,8 +10,8 @@
 | c      | factor    | 1.1     | Table 3: 0.5 and 0.97 (run off to infinity), 1.1 (the best), 2 |
 | -      | scale     | 1.0     | multiplies f1 and f2, as in the warped softmax |
 
-A convex power separates, a concave one compacts; a factor on the own distance alone is "half a warp":
-it pushes outward everywhere below 1 and inward everywhere above. Table 3 changes both functions for a
+A convex power separates, a concave one compacts; a factor on the distance to a sample's own proxy is "half a
+warp": it pushes outward everywhere below 1 and inward everywhere above. Table 3 changes both functions for a
 power and f1 alone for a factor. Differs from the official code: it holds none of these functions.
 """
 
@@ -47,7 +47,7 @@ def power_loss(
 def scaled_loss(
     embeddings: Tensor, proxies: Tensor, labels: Tensor, *, factor: float = 1.1, scale: float = 1.0
 ) -> Tensor:
-    """Return the softmax loss with the own distance times `factor` for each sample, [N].
+    """Return the softmax loss with the distance to its own proxy times `factor` for each sample, [N].
 
     >>> import torch
     >>> scaled_loss(torch.tensor([[1.0]]), torch.tensor([[0.0], [2.0]]), torch.tensor([0]), factor=2.0)
@@ -57,7 +57,7 @@ def scaled_loss(
 
 
 class PowerLoss(nn.Module):
-    """The mean of `power_loss` over a batch, with one learned proxy a class.
+    """The mean of `power_loss` over a batch, with one learned proxy per class.
 
     >>> PowerLoss(num_classes=10, embedding_size=4, exponent=2.0)
     PowerLoss(num_classes=10, embedding_size=4, exponent=2.0, scale=1.0)
@@ -108,7 +108,7 @@ class PowerLoss(nn.Module):
 
 
 class ScaledLoss(nn.Module):
-    """The mean of `scaled_loss` over a batch, with one learned proxy a class.
+    """The mean of `scaled_loss` over a batch, with one learned proxy per class.
 
     >>> ScaledLoss(num_classes=10, embedding_size=4)
     ScaledLoss(num_classes=10, embedding_size=4, factor=1.1, scale=1.0)

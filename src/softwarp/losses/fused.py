@@ -154,7 +154,7 @@ def _chunk(
 
 
 def _tile(e: Tensor, p: Tensor, own: Tensor, scale: float, only: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return u / t with the own column zero, s times each row's smallest t, and each row's sum of u."""
+    """Return u / t with its own column zero, s times each row's smallest t, and each row's sum of u."""
     tile = torch.add(e.square().sum(1)[:, None], p.square().sum(1)).addmm_(e, p.T, alpha=-2)
     index = own[:, None]
     if only:
@@ -164,7 +164,7 @@ def _tile(e: Tensor, p: Tensor, own: Tensor, scale: float, only: bool) -> tuple[
         index = index.clamp(0, len(p) - 1)
         tile.scatter_(1, index, tile.gather(1, index).masked_fill_(here, torch.inf))
     t = tile.clamp_min_(0).sqrt_()
-    minimum = t.amin(1).clamp_max_(1e30).mul_(scale)  # finite also where the own column is the only one
+    minimum = t.amin(1).clamp_max_(1e30).mul_(scale)  # finite also where its own column is the only one
     u = torch.add(minimum[:, None], t, alpha=-scale).clamp_min_(SMALLEST_EXPONENT).exp_()
     total = u.sum(1)
     # On a proxy u / t is infinite, and the gradient there is zero by definition.

@@ -71,7 +71,7 @@ def _proxy_loss(unit_proxies: Tensor) -> Tensor:
 
 
 class ProxyGMLLoss(nn.Module):
-    """The mean ProxyGML loss over a batch, with several learned proxies a class.
+    """The mean ProxyGML loss over a batch, with several learned proxies per class.
 
     >>> loss = ProxyGMLLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
@@ -97,7 +97,7 @@ class ProxyGMLLoss(nn.Module):
         ),
         proxy_rate_ratio=300.0,
         search_space={"ratio": ("log", 0.01, 0.5), "weight": ("float", 0.0, 1.0)},
-        notes="at least as many proxies of other classes are kept as of the own: ours, for few classes",
+        notes="at least as many proxies of other classes are kept as of its own class: ours, for few classes",
     )
 
     def __init__(

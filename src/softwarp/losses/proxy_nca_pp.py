@@ -6,7 +6,7 @@
 |--------|-----------|---------|-------|
 | 1 / T  | scale     | 9.0     | the official code scales both vectors by 3, which is 9 on the squares |
 
-The closest relative of the warped softmax: one proxy a class and a softmax over distances, but on the
+The closest relative of the warped softmax: one proxy per class and a softmax over distances, but on the
 sphere and without a warp. Differs from the official code: none in value; the product form
 |z - q|^2 = 2 - 2 z.q is used, and the constant leaves the softmax.
 """
@@ -41,7 +41,7 @@ def proxy_nca_pp_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, sc
 
 
 class ProxyNCAppLoss(nn.Module):
-    """The mean ProxyNCA++ loss over a batch, with one learned proxy a class.
+    """The mean ProxyNCA++ loss over a batch, with one learned proxy per class.
 
     >>> loss = ProxyNCAppLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape

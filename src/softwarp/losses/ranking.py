@@ -1,7 +1,7 @@
 """What the losses over ranked lists share: who is whose positive, and queries in blocks of bounded memory.
 
 A query compares each of its P positives with all N items. For all queries at once that is N x P x N
-numbers; here one block of queries exists at a time, and is computed anew for its gradient.
+numbers; here one block of queries exists at a time, and is computed again for its gradient.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,7 @@
 |        | query_ranked       | False            | whether the query is among the j, as in the official code |
 
 SiMix: each pair of a class adds a virtual item a z_i + (1 - a) z_j, a uniform in 0 to 1, with that class
-and not normalised anew; virtual items are ranked and are queries, so that 4 a class become 10. The
+and not normalised again; virtual items are ranked and are queries, so that 4 per class become 10. The
 paper's batches hold 400 (CUB, Cars) or 4000 (SOP) images. Samples without another of their class are
 ranked, but are no queries.
 

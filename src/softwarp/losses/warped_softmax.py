@@ -16,7 +16,7 @@ authors ran alpha 23 to 30 on CUB and Cars (13 and 6 on SOP), k1 0.5 to 0.95 and
 dimensions. Embeddings come to rest near alpha, so a smaller space wants a smaller one.
 
 `softmax_loss` and `warped_softmax_loss` are the specification, `fused_warped_softmax_loss` the fast
-form that the modules use. Differs from the official code: the own distance comes from a direct
+form that the modules use. Differs from the official code: the distance to its own proxy comes from a direct
 difference, and there is no floor of 1e-6 under distances; at distance zero the gradient is zero.
 """
 
@@ -79,7 +79,7 @@ def warped_softmax_loss(
     """Return the warped softmax loss (Eq. 7 and 8) for each sample, [N]: the specification.
 
     Args:
-        alpha: radius >= 0; a number, or a tensor [C] with one value a class (so are k1 and k2).
+        alpha: radius >= 0; a number, or a tensor [C] with one value per class (so are k1 and k2).
         k1: positive slope inside alpha; below 1 it pushes embeddings outward.
         k2: positive slope beyond alpha; above 1 it pulls them back.
         scale: positive factor on all distances.
@@ -185,7 +185,7 @@ def check_warp(
         per_class = name in ("alpha", "k1", "k2") and tensor.shape == (num_classes,)
         if tensor.dim() and not per_class:
             raise ValueError(
-                f"{name} must be a number or a tensor [{num_classes}] with one value a class, "
+                f"{name} must be a number or a tensor [{num_classes}] with one value per class, "
                 f"got shape {list(tensor.shape)}"
             )
         if name in ("alpha", "delta"):
@@ -196,7 +196,7 @@ def check_warp(
 
 
 class WarpedSoftmaxLoss(nn.Module):
-    """The mean warped softmax loss over a batch, with one learned proxy a class.
+    """The mean warped softmax loss over a batch, with one learned proxy per class.
 
     >>> loss = WarpedSoftmaxLoss(num_classes=10, embedding_size=4, alpha=2.0, k1=0.8, k2=1.2)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
