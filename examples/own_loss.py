@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from softwarp import LOSSES, build_loss, retrieval_metrics
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies
 from softwarp.overrides import change_loss
 from softwarp.recipe import find_recipe, parse_recipe, read_settings
@@ -33,6 +33,8 @@ class StudentLoss(nn.Module):
         year=2024,
         equation="-log softmax_j(-freedom log(1 + |e_i - p_j|^2 / freedom))[y_i]",
         kind="proxies",
+        training=Training(by="ours", batch=(32, 4), optimizer="adam", rate_ratio=100.0, details="glyphs"),
+        proxy_rate_ratio=100.0,
         search_space={"freedom": ("log", 0.5, 50.0)},
     )
 

@@ -120,9 +120,9 @@ def _paragraph(name: str) -> str:
     parts += [card.notes] if card.notes else []
     parts += [f"It trains besides: {card.networks}."] if card.networks else []
     parts += [
-        f"Published with {card.classes} classes x {card.samples} samples in a batch and {card.optimizer}. "
-        + f"What it learns itself has {card.proxy_rate_ratio:g} times the rate of the model's head. "
-        * (card.kind in ("proxies", "classifier") or bool(card.networks))
+        f"Trained with {card.training}. "
+        + f"Here, what it learns itself has {card.proxy_rate_ratio:g} times the rate of the model's head. "
+        * (card.training.rate_ratio is not None)
         + f"Search space: {space}."
     ]
     return f"\n## {name}\n\n" + "\n\n".join(parts) + "\n"

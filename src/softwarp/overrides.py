@@ -33,12 +33,12 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     and a batch gets as many samples a class as the loss needs.
     """
     card, new = card_of(name), deepcopy(settings)
-    parse_recipe(new)  # what is wrong with it is said there
+    samples = parse_recipe(new).batches.samples
     if new["loss"]["name"] == name:
         return new
     new["loss"] = {"name": name}
     batches = new["batches"] = dict(new.get("batches") or {})
-    batches["samples"] = max(batches.get("samples", card.samples), card.min_samples)
+    batches["samples"] = max(samples, card.min_samples)
     for phase in new.get("phases", []):
         phase.pop("loss_settings", None)
         head = float(phase.get("head_learning_rate") or phase["learning_rate"])

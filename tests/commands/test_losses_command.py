@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app, main
 from softwarp.losses import LOSSES, card_of
-from softwarp.losses.contract import Card, settings_of
+from softwarp.losses.contract import Card, Training, settings_of
 
 
 def run(*arguments):
@@ -27,7 +27,7 @@ def test_all_losses_are_listed():
 def test_a_loss_is_explained(name):
     result, card = run(name), card_of(name)
     assert result.exit_code == 0
-    for text in (card.citation, card.equation, card.needs()):
+    for text in (card.citation, card.equation, card.needs(), str(card.training)):
         assert text in result.output
     for setting, default in settings_of(LOSSES[name]).items():
         assert f"{setting} = {default}" in result.output
@@ -44,7 +44,10 @@ def test_a_misspelt_loss_is_answered_with_the_nearest(monkeypatch, capsys):
 
 
 def test_needs_in_words():
-    card = Card(title="a", citation="b", year=1, equation="c", kind="pairs")
+    training = Training(by="ours", batch=8, optimizer="sgd", rate_ratio=2.0, details="d")
+    assert str(training) == "8 random images, sgd, its own parameters at 2 times the rate (ours: d)"
+    words = {"title": "a", "citation": "b", "equation": "c", "kind": "pairs"}
+    card = Card(**words, year=1, training=training, proxy_rate_ratio=1.0)
     assert card.needs() == "any batch"
     assert Card(**{**vars(card), "min_samples": 3}).needs() == "3 samples of each class"
     assert Card(**{**vars(card), "min_classes": 2}).needs() == "2 classes x 1 samples"

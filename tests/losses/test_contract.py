@@ -1,6 +1,7 @@
 """What trainer, sharder and docs may rely on, for every entry of LOSSES; and a new loss from end to end."""
 
 import inspect
+import itertools
 import os
 import re
 import shutil
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from softwarp.losses import LOSSES, build_loss, card_of
+from softwarp import losses
+from softwarp.losses import LOSSES, WarpedSoftmaxLoss, build_loss, card_of
 from softwarp.losses.contract import Loss, class_vectors_of, phase_settings_of, proxies_of, start_phase
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +52,13 @@ def test_every_loss_keeps_the_contract(name):
         assert any(vectors is parameter for parameter in learned.values())
         assert (vectors.shape[0], vectors.shape[-1]) == (CLASSES, SIZE)
         assert vectors.requires_grad
+
+
+def test_every_class_is_exported_by_name():
+    """So that a user's `mypy --strict` knows it: an import alone is no export."""
+    assert len(losses.__all__) > len(LOSSES)
+    assert {loss.__name__ for loss in LOSSES.values()} <= set(losses.__all__)
+    assert all(hasattr(losses, name) for name in losses.__all__)
 
 
 def test_avg_dtp_is_measured_from_one_point_per_class():
@@ -111,9 +120,47 @@ def test_a_wrapped_loss_takes_its_own_settings():
         start_phase(loss, {"alpha": 1.0})
 
 
+def test_a_phase_cannot_set_an_infinite_radius():
+    loss = WarpedSoftmaxLoss(3, 2, alpha=2.0)
+    with pytest.raises(ValueError, match=r"alpha must be .*finite, got inf"):
+        loss.start_phase(alpha=float("inf"))
+    assert loss.alpha.item() == 2.0
+
+
+@pytest.mark.parametrize("wrong", ["proxies", "k1", "more", "_extra_state"])
+def test_a_state_that_cannot_be_loaded_leaves_the_warp_as_it_was(wrong):
+    loss = WarpedSoftmaxLoss(3, 2, alpha=1.0, k1=0.5, k2=1.5)
+    state = WarpedSoftmaxLoss(3, 2, alpha=torch.tensor([1.0, 2.0, 3.0])).state_dict()
+    if wrong == "k1":
+        del state["k1"]
+    else:
+        state[wrong] = {"scale": -1.0} if wrong == "_extra_state" else torch.ones(4)
+    with pytest.raises((RuntimeError, ValueError), match="scale" if wrong == "_extra_state" else wrong):
+        loss.load_state_dict(state)
+    assert (loss.alpha.shape, loss.alpha.item(), loss.k1.item(), loss.scale) == ((), 1.0, 0.5, 1.0)
+
+
 def test_a_loss_without_the_contract_is_told_what_it_lacks():
     with pytest.raises(ValueError, match="Identity does not say its distance, card, class_vectors"):
         class_vectors_of(torch.nn.Identity())
+
+
+@names
+def test_a_card_says_how_the_loss_was_trained_and_by_whom(name):
+    training = card_of(name).training
+    learns = any(True for _ in build_loss(name, CLASSES, SIZE).parameters())
+    assert (training.rate_ratio is not None) == learns
+    assert training.optimizer in ("adagrad", "adam", "adamw", "radam", "rmsprop", "sgd")
+    assert training.details
+    assert training.by in str(training)
+
+
+def test_no_two_cards_share_a_training_block_by_accident():
+    """On purpose means the same object, as both losses of a file may have."""
+    blocks = {name: card_of(name).training for name in LOSSES}
+    for one, other in itertools.combinations(LOSSES, 2):
+        assert blocks[one] is blocks[other] or blocks[one] != blocks[other], f"{one} and {other}"
+    assert len({id(block) for block in blocks.values()}) >= len(LOSSES) - 2
 
 
 CASE = """

@@ -16,7 +16,7 @@ LABEL = torch.tensor([0])
 
 @st.composite
 def proxy_pairs(draw):
-    """Two proxies [2, D] in a random place and dimension, between 1 and 10 apart; the own one first."""
+    """Two proxies [2, D] in a random place and dimension, between 1 and 10 apart; its own first."""
     dimension = draw(st.integers(2, 12))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     own = 5 * torch.randn(dimension, generator=generator, dtype=torch.float64)
@@ -83,7 +83,7 @@ def test_with_a_concave_function_they_sit_on_the_proxy(pair, exponent):
 def extrema_on_disk(f, distance, radius):
     """Return the angles of the least and greatest loss on the circle round the other proxy (Lemma 3.1).
 
-    Angle 0 is e_*, the point on the line through both proxies on the own proxy's side.
+    Angle 0 is e_*, the point on the line through both proxies on its own proxy's side.
     """
     angles = torch.linspace(0, 2 * math.pi, 721, dtype=torch.float64)[:-1]
     proxies = torch.tensor([[distance, 0.0], [0.0, 0.0]], dtype=torch.float64)

@@ -182,7 +182,7 @@ def test_bfloat16_embeddings_are_measured_in_float32():
 
 @pytest.mark.parametrize("offset", [0.0, 10.0, 100.0])
 def test_error_is_no_larger_than_with_cdist(offset):
-    """Beside float64 truth, over many batches; the own distance never loses digits."""
+    """Beside float64 truth, over many batches; the distance to its own proxy never loses digits."""
     warp = {"alpha": 4.0, "k1": 0.8, "k2": 1.3, "scale": 2.0, "delta": 1.0}
     ours, theirs = [], []
     for seed in range(30):
@@ -345,6 +345,8 @@ def test_a_wrong_batch_is_named(batch, message):
     ("change", "message"),
     [
         ({"alpha": -1.0}, "alpha must be at least 0"),
+        ({"alpha": float("inf")}, "alpha must be .*finite, got inf"),
+        ({"delta": float("inf")}, "delta must be .*finite, got inf"),
         ({"k1": 0.0}, "k1 must be positive"),
         ({"k1": 1.2}, "0 < k1 <= 1 <= k2"),
         ({"k2": 0.9}, "0 < k1 <= 1 <= k2"),

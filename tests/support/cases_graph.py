@@ -1,6 +1,7 @@
 """Losses with graphs, networks, classifiers and pair statistics, as the conformance suite tries them."""
 
 from support import references_graph as references
+from support import references_surrogates as surrogates
 from support.loss_cases import Case
 
 CASES: dict[str, Case] = {
@@ -25,7 +26,7 @@ CASES: dict[str, Case] = {
             ("/ (len(weights) - 1) * others", "/ len(weights) * others"),
             ("entropy + triplet, entropy", "entropy, entropy + triplet"),
         ),
-        gradcheck=False,  # the classifier gets no gradient from the triplet
+        surrogate=surrogates.sgsl,
     ),
     "cbml": Case(
         references.cbml,
@@ -48,8 +49,10 @@ CASES: dict[str, Case] = {
         mutants=(
             ("self.network(normalize(wide))", "self.network(wide)"),
             ("self.norm(self.network", "(self.network"),
+            ("add_zero_attn=True", "add_zero_attn=False"),
+            ("outputs[1:]", "[outputs[-1], outputs[1]]"),
         ),
-        settings={"dropout": 0.0},
+        settings={"dropout": 0.0, "layers": 2, "concatenate": True},
     ),
     "group_loss": Case(
         references.group_loss,

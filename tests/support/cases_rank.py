@@ -1,6 +1,7 @@
 """How the losses over ranked lists are tried: with wide temperatures, lest random batches saturate."""
 
 from support import references_rank as references
+from support import references_surrogates as surrogates
 from support.loss_cases import Case
 
 CASES: dict[str, Case] = {
@@ -29,22 +30,26 @@ CASES: dict[str, Case] = {
             ("- margin * (same", "+ margin * (same"),
         ),
         settings={"margin": 0.5},
-        gradcheck=False,
+        surrogate=surrogates.blackbox_ap,
     ),
     "blackbox_recall": Case(
         references.blackbox_recall,
         mutants=(("(ranks - within)", "(ranks)"), ("log1p(torch.log1p(count))", "log1p(count)")),
-        gradcheck=False,
+        surrogate=surrogates.blackbox_recall,
     ),
     "recall_at_k": Case(
         references.recall_at_k,
-        mutants=(("rank = 0.5 + ", "rank = 1.5 + "), ("with_query=False", "with_query=True")),
+        mutants=(
+            ("rank = 0.5 + ", "rank = 1.5 + "),
+            ("with_query=False", "with_query=True"),
+            ("query_ranked=query_ranked,\n            block", "query_ranked=True,\n            block"),
+        ),
         settings={"rank_temperature": 0.1, "cutoffs": (1, 2, 4)},
     ),
     "contextual": Case(
         references.contextual,
         mutants=(("closeness + tolerance", "closeness - tolerance"), ("narrow * narrow.T", "narrow")),
-        gradcheck=False,
+        surrogate=surrogates.contextual,
     ),
     "osap": Case(
         references.osap,

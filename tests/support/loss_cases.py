@@ -25,10 +25,15 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
     classes: int = 4  # in the trial batch
     samples: int = 3  # of each class
-    gradcheck: bool = True  # False where the gradient differs from the value's by design
+    surrogate: Callable[..., float] | None = None  # whose derivative is the gradient, where not the value's
     order: str = ""  # why the order of samples within a class counts, where it does
     renaming: str = ""  # why a class cannot take another's number, where it cannot
     training: bool = True  # False where training mode is random beyond a seed: tried in eval mode
+
+
+def derivative(function: Callable[[Array], float], at: Array, direction: Array, step: float = 1e-5) -> float:
+    """Return the function's derivative along a direction, by central differences."""
+    return (function(at + step * direction) - function(at - step * direction)) / (2 * step)
 
 
 def arrays_of(loss: nn.Module) -> dict[str, Array]:

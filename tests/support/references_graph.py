@@ -127,13 +127,17 @@ def intra_batch(
     temperature=0.2,
     layers=1,
     heads=2,
+    concatenate=False,
     dropout=0.0,
     label_smoothing=0.1,
 ) -> float:
     assert dropout == 0, "the reference knows no dropout"
     nodes = linear(np.array([unit(e) for e in embeddings]), state, "network.first")
+    outputs = []
     for layer in range(layers):
         nodes = message_passing(nodes, state, f"network.layers.{layer}", heads)
+        outputs.append(nodes)
+    nodes = np.array([np.concatenate(rows) for rows in zip(*outputs, strict=True)]) if concatenate else nodes
     refined = batch_norm(nodes, state["norm.weight"], np.zeros(nodes.shape[1]))
     total = 0.0
     for logits in (linear(embeddings, state, "classifier"), refined @ state["refined_classifier.weight"].T):
@@ -146,22 +150,23 @@ def intra_batch(
 def message_passing(nodes: Array, state: State, name: str, heads: int) -> Array:
     """One step: attention of all to all, residual, norm; MLP, residual, norm."""
     n, size = nodes.shape
-    projected = nodes @ state[f"{name}.self_attn.in_proj_weight"].T + state[f"{name}.self_attn.in_proj_bias"]
+    projected = nodes @ state[f"{name}.attention.in_proj_weight"].T + state[f"{name}.attention.in_proj_bias"]
     queries, keys, values = projected[:, :size], projected[:, size : 2 * size], projected[:, 2 * size :]
     mixed = np.zeros_like(nodes)
     for head in range(heads):
         part = slice(head * size // heads, (head + 1) * size // heads)
         for i in range(n):
             scores = [float(queries[i, part] @ keys[j, part]) / math.sqrt(size / heads) for j in range(n)]
-            for j, log_attention in enumerate(log_softmax(scores)):
-                mixed[i, part] += math.exp(log_attention) * values[j, part]
-    nodes = nodes + linear(mixed, state, f"{name}.self_attn.out_proj")
+            for j in range(n):
+                share = math.exp(scores[j]) / (1 + sum(math.exp(score) for score in scores))
+                mixed[i, part] += share * values[j, part]
+    nodes = nodes + linear(mixed, state, f"{name}.attention.out_proj")
     nodes = np.array([layer_norm(node) for node in nodes])
-    nodes = nodes * state[f"{name}.norm1.weight"] + state[f"{name}.norm1.bias"]
-    hidden = np.maximum(linear(nodes, state, f"{name}.linear1"), 0)
-    nodes = nodes + linear(hidden, state, f"{name}.linear2")
+    nodes = nodes * state[f"{name}.norms.0.weight"] + state[f"{name}.norms.0.bias"]
+    hidden = np.maximum(linear(nodes, state, f"{name}.mlp.0"), 0)
+    nodes = nodes + linear(hidden, state, f"{name}.mlp.3")
     nodes = np.array([layer_norm(node) for node in nodes])
-    return nodes * state[f"{name}.norm2.weight"] + state[f"{name}.norm2.bias"]
+    return nodes * state[f"{name}.norms.1.weight"] + state[f"{name}.norms.1.bias"]
 
 
 def group_loss(

@@ -102,7 +102,7 @@ def margin(embeddings, labels, state, *, margin=0.2, beta=1.2, nu=0.0, sampling=
     return total / count
 
 
-def multi_similarity(embeddings, labels, state, *, alpha=2.0, beta=50.0, base=0.5, epsilon=0.1):
+def multi_similarity(embeddings, labels, state, *, alpha=2.0, beta=40.0, base=0.5, epsilon=0.1):
     z = [unit(e) for e in embeddings]
     total = 0.0
     for i in range(len(z)):

@@ -20,7 +20,7 @@ def power(embeddings: Array, labels: Array, state, *, exponent=1.5, scale=1.0, p
 
 
 def scaled(embeddings: Array, labels: Array, state, *, factor=1.1, scale=1.0, proxy_init="") -> float:
-    """Table 3: the own distance alone times a factor."""
+    """Table 3: the distance to its own proxy alone times a factor."""
     total = 0.0
     for e, y in zip(embeddings, labels, strict=True):
         t = [_distance(e, p) for p in state["proxies"]]
@@ -94,7 +94,7 @@ def cross_entropy(
 def center_contrastive(
     embeddings: Array, labels: Array, state, *, scale=32.0, margin=0.1, weight=1.0, proxy_init=""
 ) -> float:
-    """Softmax over centres on the sphere, less a margin, and the squared distance to the own centre."""
+    """Softmax over centres on the sphere, less a margin, and the squared distance to its own centre."""
     total = 0.0
     for e, y in zip(embeddings, labels, strict=True):
         cosines = [_cosine(e, p) for p in state["proxies"]]

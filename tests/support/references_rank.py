@@ -143,39 +143,6 @@ def blackbox_ap(
     return float(np.mean(losses))
 
 
-def blackbox_ap_gradient(
-    embeddings: Array, labels: Array, *, interpolation: float, margin: float, step: float = 1e-6
-) -> Array:
-    """The gradient of the mean loss for the embeddings, by its definition: affine between two rankings.
-
-    It goes from similarities to embeddings by central differences of the similarities alone.
-    """
-    s = similarities(embeddings)
-    asked = queries(labels)
-    weights = np.zeros_like(s)  # d loss / d s_qj
-    for q in asked:
-        items, scores = shifted_scores(q, s, labels, margin)
-        length = len(items)
-        ranks = places(scores)
-        own = [rank for rank, j in zip(ranks, items, strict=True) if labels[j] == labels[q]]
-        slopes = []
-        for rank, j in zip(ranks, items, strict=True):
-            within = sum(other <= rank for other in own)
-            # loss = 1 - mean (within / length) / (rank / length), for the normalised rank
-            slope = (within / length) / (rank / length) ** 2 / len(own) / len(asked)
-            slopes.append(slope if labels[j] == labels[q] else 0.0)
-        moved = places([a + interpolation * g for a, g in zip(scores, slopes, strict=True)])
-        for j, rank, new in zip(items, ranks, moved, strict=True):
-            weights[q, j] = -(rank / length - new / length) / interpolation
-    gradient = np.zeros_like(embeddings)
-    for index in np.ndindex(*embeddings.shape):
-        shift = np.zeros_like(embeddings)
-        shift[index] = step
-        change = similarities(embeddings + shift) - similarities(embeddings - shift)
-        gradient[index] = (weights * change).sum() / (2 * step)
-    return gradient
-
-
 def blackbox_recall(
     embeddings: Array,
     labels: Array,
@@ -211,7 +178,8 @@ def recall_at_k(
     *,
     cutoffs=(1, 2, 4, 8, 16),
     rank_temperature: float = 0.01,
-    recall_temperature: float = 1.0,
+    recall_temperature=1.0,
+    query_ranked: bool = False,
     shares: Array | None = None,
 ) -> float:
     """With `shares`, one for each pair of a class in order, SiMix."""
@@ -231,13 +199,13 @@ def recall_at_k(
     for q in queries(labels):
         s = [sum(unit[q] * item) for item in unit]
         positives = positives_of(q, labels, with_query=False)
+        ranked = [j for j in range(len(s)) if j != q or query_ranked]
         ranks = [
-            1 + sum(sigmoid((s[j] - s[i]) / rank_temperature) for j in range(len(s)) if j not in (i, q))
-            for i in positives
+            1 + sum(sigmoid((s[j] - s[i]) / rank_temperature) for j in ranked if j != i) for i in positives
         ]
         recalls = []
-        for k in cutoffs:
-            found = sum(sigmoid((k - rank) / recall_temperature) for rank in ranks)
+        for k, temperature in zip(cutoffs, np.broadcast_to(recall_temperature, len(cutoffs)), strict=True):
+            found = sum(sigmoid((k - rank) / temperature) for rank in ranks)
             recalls.append(min(found, k) / min(k, len(positives)))
         losses.append(1 - np.mean(recalls))
     return float(np.mean(losses))

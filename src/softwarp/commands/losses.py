@@ -52,10 +52,10 @@ def _explanation(name: str) -> "Table":
         "settings": "\n".join(f"{key} = {value}" for key, value in settings_of(loss).items()),
         "set by phases": ", ".join(phase_settings_of(loss)),
         "a batch needs": card.needs(),
-        "published with": f"{card.classes} classes x {card.samples} samples in a batch, {card.optimizer}",
-        "in training": "a recipe's batches and optimizer stay as they are"
+        "trained with": str(card.training),
+        "here": "a recipe's batches and optimizer stay as they are"
         + f"; what the loss learns itself has {card.proxy_rate_ratio:g} times the rate of the model's head"
-        * (card.kind in ("proxies", "classifier") or bool(card.networks)),
+        * (card.training.rate_ratio is not None),
         "search space": "\n".join(space),
         "notes": card.notes,
     }

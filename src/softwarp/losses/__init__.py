@@ -9,7 +9,7 @@ from softwarp.losses.blackbox import (
 from softwarp.losses.cbml import CBMLLoss, cbml_loss
 from softwarp.losses.center_contrastive import CenterContrastiveLoss, center_contrastive_loss
 from softwarp.losses.contextual import ContextualLoss, contextual_loss
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
 from softwarp.losses.from_pml_margins import (
     ArcFaceLoss,
@@ -99,22 +99,34 @@ LOSSES |= {
 
 __all__ = [
     "LOSSES",
+    "ArcFaceLoss",
     "BlackBoxAPLoss",
     "BlackBoxRecallLoss",
     "CBMLLoss",
     "Card",
     "CenterContrastiveLoss",
+    "CircleLoss",
     "ContextualLoss",
+    "ContrastiveLoss",
+    "CosFaceLoss",
     "CrossEntropyLoss",
     "EuclideanSoftmaxLoss",
+    "FastAPLoss",
     "GroupLoss",
     "HISTLoss",
     "HierarchicalProxiesLoss",
     "IntraBatchLoss",
     "L2SoftmaxLoss",
+    "LargeMarginSoftmaxLoss",
+    "LiftedStructureLoss",
     "MagFaceLoss",
+    "MarginLoss",
+    "MultiSimilarityLoss",
+    "NPairLoss",
+    "NormalizedSoftmaxLoss",
     "OSAPLoss",
     "PowerLoss",
+    "ProxyAnchorLoss",
     "ProxyGMLLoss",
     "ProxyNCALoss",
     "ProxyNCAppLoss",
@@ -124,6 +136,11 @@ __all__ = [
     "ScaledLoss",
     "SmoothAPLoss",
     "SoftBinAPLoss",
+    "SoftTripleLoss",
+    "SphereFaceLoss",
+    "SupConLoss",
+    "Training",
+    "TripletLoss",
     "WarpedSoftmaxLoss",
     "blackbox_ap_loss",
     "blackbox_recall_loss",

@@ -35,9 +35,16 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.ranking import check_lists, check_sizes, find_queries, unit_rows
 
+UNSAID = Training(
+    by="ours",
+    batch=(32, 4),
+    optimizer="adam",
+    rate_ratio=None,
+    details="the official code has no defaults; as ROADMAP's code compares with it",
+)
 OfRanks = Callable[[Tensor, Tensor, Tensor], Tensor]
 WEIGHTINGS = {"log": torch.log1p, "loglog": lambda count: torch.log1p(torch.log1p(count))}
 
@@ -159,6 +166,8 @@ class BlackBoxAPLoss(nn.Module):
         kind="ranking",
         min_classes=2,
         min_samples=2,
+        training=UNSAID,
+        proxy_rate_ratio=1.0,
         search_space={"interpolation": ("log", 0.2, 50.0), "margin": ("log", 0.002, 0.2)},
         notes="A constant margin, no batch memory; lambda and margin from ROADMAP's comparison.",
     )
@@ -201,6 +210,8 @@ class BlackBoxRecallLoss(nn.Module):
         kind="ranking",
         min_classes=2,
         min_samples=2,
+        training=UNSAID,
+        proxy_rate_ratio=1.0,
         search_space={"interpolation": ("log", 0.2, 50.0), "margin": ("log", 0.002, 0.2)},
         notes="No batch memory; lambda and margin from ROADMAP's comparison, the default weighting is ours.",
     )

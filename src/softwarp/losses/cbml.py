@@ -15,7 +15,7 @@ An anchor without a hard pair of either kind adds nothing; the mean is over the 
 | weight | weight          | 1.0     | of the variance of negatives |
 | h      | balance         | 0.2     | ResNet-50 on CUB (the code's default is 0.1) |
 
-Differs from the official code: a sample is told from itself by its index, not by its similarity of one,
+Differs from the official code: a sample is kept out of its own positives by its index, not by a similarity of one,
 so duplicates are positives like any other; sums of exponentials stay in log-space; of the code's
 three outer functions (log, square root, none) only the logarithm is here.
 """
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_not_negative, check_positive
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_batch, check_finite, widen
 
 
@@ -103,8 +103,14 @@ class CBMLLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
-        classes=15,
-        samples=8,
+        training=Training(
+            by="official code",
+            batch=(15, 8),
+            optimizer="adam",
+            rate_ratio=None,
+            details="rate 3e-5, weight decay 5e-4, 5,000 steps",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={
             "negative_width": ("log", 0.005, 0.2),
             "weight": ("log", 0.01, 10.0),

@@ -1,7 +1,7 @@
 """Center contrastive loss (Cai et al. 2023): softmax over unit class centres with a margin, and a pull.
 
     loss_i = -log softmax_j(s (z_i . c_j - [j = y_i] m))[y_i] + lambda |z_i - c_y|^2
-    z = e / |e|,  c = p / |p|: the bank of centres, one a class, trained with the model
+    z = e / |e|,  c = p / |p|: the bank of centres, one per class, trained with the model
 
 | symbol | parameter | default | where |
 |--------|-----------|---------|-------|
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, check_finite, cosine_similarities, init_proxies
 
 
@@ -53,7 +53,7 @@ def center_contrastive_loss(
 
 
 class CenterContrastiveLoss(nn.Module):
-    """The mean center contrastive loss over a batch, with one learned centre a class.
+    """The mean center contrastive loss over a batch, with one learned centre per class.
 
     >>> CenterContrastiveLoss(num_classes=10, embedding_size=4, weight=0.5)
     CenterContrastiveLoss(num_classes=10, embedding_size=4, scale=32.0, margin=0.1, weight=0.5)
@@ -67,6 +67,14 @@ class CenterContrastiveLoss(nn.Module):
         year=2023,
         equation="-log softmax_j(s (z_i . c_j - [j = y_i] m))[y_i] + lambda |z_i - c_y|^2",
         kind="proxies",
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=100.0,
+            details="no official code; centres move at the rate of other proxies",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("log", 8.0, 64.0),
             "margin": ("float", 0.0, 0.4),

@@ -12,7 +12,26 @@ WRAPPED = "those of the wrapped loss"
 KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a loss was trained by those who published it, or by us where nothing was published or found."""
+
+    by: Literal["official code", "paper", "ours"]  # whose numbers they are
+    batch: tuple[int, int] | int  # classes x samples of each, or so many images drawn at random
+    optimizer: str
+    rate_ratio: float | None  # learning rate of the loss's own parameters over the model's; None without any
+    details: str  # which data set, eps and rates, and what differs on others
+
+    def __str__(self) -> str:
+        """Return all of it in a phrase."""
+        batch = f"{self.batch} random images"
+        if isinstance(self.batch, tuple):
+            batch = "{} classes x {} samples".format(*self.batch)
+        ratio = f", its own parameters at {self.rate_ratio:,.0f} times the rate" if self.rate_ratio else ""
+        return f"{batch}, {self.optimizer}{ratio} ({self.by}: {self.details})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """A loss in words, and how it is trained when a recipe says no more than its name.
 
@@ -28,10 +47,8 @@ class Card:
     networks: str = ""  # what it trains besides proxies or a classifier, gone at test
     min_classes: int = 1  # that a batch needs
     min_samples: int = 1  # of each class that a batch needs
-    classes: int = 32  # in a batch, as published
-    samples: int = 4  # of each class in a batch, as published
-    optimizer: str = "adam"  # as published
-    proxy_rate_ratio: float = 100.0  # learning rate of the loss's own parameters over that of the model
+    training: Training  # as published
+    proxy_rate_ratio: float  # ours: that ratio where a recipe takes this loss, for Adam with its usual eps
     search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     notes: str = ""  # where it differs from the official code, which constants are ours
 

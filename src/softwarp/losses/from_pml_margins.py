@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.losses.checks import check_not_negative, check_positive, check_whole
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.from_pml import angles_of, call_pml, take_proxies
 
 EASING = (
@@ -44,6 +44,13 @@ class LargeMarginSoftmaxLoss(nn.Module):
         equation="-log softmax_j(scale |e| |p_j| f_j)[y], f_y = (L cos t + (-1)^k cos(m t) - 2k) / (1 + L), "
         "k = floor(m t / pi), f_j = cos t_ij",
         kind="classifier",
+        training=Training(
+            by="official code",
+            batch=128,
+            optimizer="sgd",
+            rate_ratio=1.0,
+            details="CIFAR-10, rate 0.1, momentum 0.9, weight decay 5e-4",
+        ),
         proxy_rate_ratio=10.0,
         search_space={"margin": ("int", 2, 5), "scale": ("log", 0.3, 10.0)},
         notes=f"{EASING} The rate ratio is ours.",
@@ -105,6 +112,14 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
         equation="-log softmax_j(scale |e| f_j)[y], f_y = (L cos t + (-1)^k cos(m t) - 2k) / (1 + L), "
         "k = floor(m t / pi), f_j = cos t_ij",
         kind="classifier",
+        training=Training(
+            by="official code",
+            batch=256,
+            optimizer="sgd",
+            rate_ratio=1.0,
+            details="faces, 256 on each GPU, rate 0.1, momentum 0.9, weight decay 5e-4, 28,000 steps",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"margin": ("int", 2, 5), "scale": ("log", 0.3, 10.0)},
         notes=EASING,
     )
@@ -112,7 +127,7 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
 
 @contextmanager
 def eased(pml: Any, plain: Tensor) -> Iterator[None]:
-    """Let PML's loss take `plain` parts of the own cosine for each part of the one with the margin."""
+    """Let PML's loss take `plain` parts of the plain cosine for each part of the one with the margin."""
     with_margin = pml.modify_cosine_of_target_classes
     pml.modify_cosine_of_target_classes = lambda own: (plain * own + with_margin(own)) / (1 + plain)
     try:
@@ -127,7 +142,7 @@ def init_weights(weights: Tensor) -> None:
 
 
 class CosFaceLoss(nn.Module):
-    """A softmax over cosines, from the own one of which a margin is taken.
+    """A softmax over cosines, with a margin taken from that of its own class.
 
     >>> loss = CosFaceLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
@@ -143,6 +158,15 @@ class CosFaceLoss(nn.Module):
         year=2018,
         equation="-log softmax_j(scale (cos t_ij - margin [j = y]))[y]",
         kind="classifier",
+        training=Training(
+            by="paper",
+            batch=512,
+            optimizer="sgd",
+            rate_ratio=1.0,
+            details="faces, rate 0.1, a tenth after 16,000, 24,000 and 28,000 steps, momentum 0.9, weight "
+            "decay 5e-4",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"margin": ("float", 0.0, 0.6), "scale": ("log", 8.0, 128.0)},
         notes="margin is a difference of cosines.",
     )
@@ -165,7 +189,7 @@ class CosFaceLoss(nn.Module):
 
 
 class ArcFaceLoss(nn.Module):
-    """A softmax over cosines, to the own angle of which a margin is added.
+    """A softmax over cosines, with a margin added to the angle of its own class.
 
     >>> loss = ArcFaceLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
@@ -182,9 +206,18 @@ class ArcFaceLoss(nn.Module):
         equation="-log softmax_j(scale f_j)[y], f_y = cos(t + margin), or cos t - margin sin(margin) where "
         "t > pi - margin; f_j = cos t_ij",
         kind="classifier",
+        training=Training(
+            by="paper",
+            batch=512,
+            optimizer="sgd",
+            rate_ratio=1.0,
+            details="faces, rate 0.1, a tenth after 20,000 and 28,000 steps, momentum 0.9, weight decay 5e-4",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"margin": ("float", 0.05, 0.8), "scale": ("log", 8.0, 128.0)},
         notes="margin is in radians, as in the paper; pytorch-metric-learning 2 takes degrees. The case "
-        "beyond pi - margin is that of the official code.",
+        "beyond pi - margin is that of the first official code; the current one has none, and there "
+        "cos(t + margin) grows again.",
     )
 
     def __init__(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_whole
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import euclidean_distances
 from softwarp.losses.from_pml import call_pml, lp_distance, take_parameter
 
@@ -36,6 +36,14 @@ class ContrastiveLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=None,
+            details="the paper trains pair by pair",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"pos_margin": ("float", 0.0, 0.6), "neg_margin": ("float", 0.6, 1.4)},
         notes="Unit vectors and hinges without squares, as deep metric learning uses it, where the paper "
         "squares both hinges; each mean is over the pairs whose hinge is not 0.",
@@ -77,6 +85,14 @@ class MarginLoss(nn.Module):
         networks="a boundary for each class",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="official code",
+            batch=(14, 5),
+            optimizer="sgd",
+            rate_ratio=1000.0,
+            details="CUB; the boundaries at rate 0.1",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"margin": ("float", 0.05, 0.4), "beta": ("float", 0.8, 1.4)},
         notes="sampling is distance (the paper's: negatives nearer than 1.4 evenly over distances, those "
         "below 0.5 taken for 0.5, one draw a positive from torch's random numbers) or all (every triplet). "
@@ -152,6 +168,14 @@ class MultiSimilarityLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="official code",
+            batch=(16, 5),
+            optimizer="adam",
+            rate_ratio=None,
+            details="rate 3e-5, weight decay 5e-4",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={
             "alpha": ("log", 1.0, 10.0),
             "beta": ("log", 20.0, 100.0),
@@ -159,8 +183,8 @@ class MultiSimilarityLoss(nn.Module):
             "epsilon": ("float", 0.05, 0.3),
         },
         notes="P and N are the mined pairs: positives with s_ij < max_N s + epsilon, negatives with s_ij > "
-        "min_P s - epsilon. base is 0.5 as in the official code, where the text has 1. A batch with no more "
-        "than one mined pair of each kind has loss 0.",
+        "min_P s - epsilon. alpha 2, beta 40, base 0.5 are the official code's; the text has 2, 50, 1. A "
+        "batch with no more than one mined pair of each kind has loss 0.",
     )
 
     def __init__(
@@ -169,7 +193,7 @@ class MultiSimilarityLoss(nn.Module):
         embedding_size: int,
         *,
         alpha: float = 2.0,
-        beta: float = 50.0,
+        beta: float = 40.0,
         base: float = 0.5,
         epsilon: float = 0.1,
     ) -> None:
@@ -208,6 +232,14 @@ class CircleLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="paper",
+            batch=(16, 5),
+            optimizer="adam",
+            rate_ratio=None,
+            details="the batch is the paper's for retrieval, the optimizer ours",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.1, 0.5), "gamma": ("log", 32.0, 256.0)},
         notes="m = margin, g = gamma; defaults are the paper's for fine-grained retrieval. The weights "
         "relu(...) get no gradient, as in the paper.",

@@ -10,7 +10,7 @@ from torch import Tensor, cdist, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_not_negative, check_positive, check_whole
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import widen
 from softwarp.losses.from_pml import call_pml, take_parameter, take_proxies
 
@@ -33,7 +33,15 @@ class ProxyAnchorLoss(nn.Module):
         equation="1/|C+| sum_{j in C+} log(1 + sum_{y = j} exp(-alpha (z.q_j - margin))) "
         "+ 1/C sum_j log(1 + sum_{y != j} exp(alpha (z.q_j + margin)))",
         kind="proxies",
-        optimizer="adamw",
+        training=Training(
+            by="official code",
+            batch=120,
+            optimizer="adamw",
+            rate_ratio=100.0,
+            details="ResNet50, 180 with BN-Inception; rate 1e-4, SOP 6e-4, weight decay 1e-4, 1 to 5 epochs"
+            " of warm-up, steps of a half, SOP a quarter",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"margin": ("float", 0.0, 0.4), "alpha": ("log", 8.0, 64.0)},
         notes="C+ are the classes in the batch.",
     )
@@ -74,13 +82,21 @@ class SoftTripleLoss(nn.Module):
         equation="-log softmax_j(scale (S_ij - margin [j = y]))[y] + tau R, S_ij = sum_k softmax_k(z.w_jk / "
         "gamma) z.w_jk, R = sum_{j, k < l} |w_jk - w_jl| / (C K (K - 1))",
         kind="proxies",
+        training=Training(
+            by="official code",
+            batch=32,
+            optimizer="adam",
+            rate_ratio=100.0,
+            details="eps 0.01, rates 1e-4 and 0.01, weight decay 1e-4, 50 epochs, a tenth every 20",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("log", 5.0, 60.0),
             "gamma": ("log", 0.03, 0.5),
             "margin": ("float", 0.0, 0.2),
             "tau": ("float", 0.0, 0.4),
         },
-        notes="w are unit centers, K = centers_per_class of them a class; scale is the paper's lambda. The "
+        notes="w are unit centers, K = centers_per_class of them per class; scale is the paper's lambda. The "
         "term R is ours: pytorch-metric-learning's takes memory of (C K)^2.",
     )
 
@@ -149,6 +165,15 @@ class NormalizedSoftmaxLoss(nn.Module):
         year=2019,
         equation="-log softmax_j(z.q_j / temperature)[y]",
         kind="classifier",
+        training=Training(
+            by="official code",
+            batch=(3, 25),
+            optimizer="sgd",
+            rate_ratio=1.0,
+            details="CUB rate 0.001, Cars 0.01, SOP 15 x 5 and 0.01; momentum 0.9, weight decay 1e-4, 30 "
+            "epochs, a tenth after 15",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"temperature": ("log", 0.01, 0.3)},
     )
 

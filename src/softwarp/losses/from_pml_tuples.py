@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_whole
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_input
 from softwarp.losses.from_pml import call_pml, lp_distance
 
@@ -36,6 +36,14 @@ class TripletLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="paper",
+            batch=(45, 40),
+            optimizer="adagrad",
+            rate_ratio=None,
+            details="1,800 faces in a batch, about 40 of each, rate 0.05",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.05, 0.6)},
         notes="mining is semihard (FaceNet), hard (negative nearer than positive) or all (both). A batch "
         "without such a triplet has loss 0.",
@@ -61,7 +69,7 @@ class TripletLoss(nn.Module):
 
 
 class NPairLoss(nn.Module):
-    """One pair a class: an anchor must know its own positive among the positives of all classes.
+    """One pair per class: an anchor must know its own positive among the positives of all classes.
 
     >>> loss = NPairLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
@@ -78,8 +86,14 @@ class NPairLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
-        classes=60,
-        samples=2,
+        training=Training(
+            by="paper",
+            batch=(60, 2),
+            optimizer="adam",
+            rate_ratio=None,
+            details="the batch is the paper's, the optimizer ours",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"norm_penalty": ("log", 1e-4, 1e-1)},
         notes="Vectors are not normalised. With more than two samples of a class, its first and second are "
         "one pair, its third and fourth the next: such rounds are N-pair batches of their own, and the loss "
@@ -113,7 +127,7 @@ class NPairLoss(nn.Module):
 
 
 def pair_rounds(labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (anchors, positives), one pair a class; where classes have more, again with the next pairs.
+    """Yield (anchors, positives), one pair per class; where classes have more, again with the next pairs.
 
     >>> [tuple(side.tolist() for side in pairs) for pairs in pair_rounds(torch.tensor([0, 1, 0, 1, 1]))]
     [([0, 1], [2, 3])]
@@ -146,6 +160,14 @@ class LiftedStructureLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="paper",
+            batch=128,
+            optimizer="sgd",
+            rate_ratio=None,
+            details="pairs of a class drawn at random, 10 times the rate for the last layer",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.2, 2.0)},
         notes="d is between vectors as they are, not normalised.",
     )
@@ -182,6 +204,14 @@ class FastAPLoss(nn.Module):
         kind="ranking",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="official code",
+            batch=256,
+            optimizer="adam",
+            rate_ratio=None,
+            details="SOP; the images of a batch are of two categories",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"num_bins": ("int", 5, 30)},
         notes="num_bins + 1 triangular bins cover d^2 from 0 to 4.",
     )
@@ -217,6 +247,14 @@ class SupConLoss(nn.Module):
         kind="pairs",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="official code",
+            batch=1024,
+            optimizer="sgd",
+            rate_ratio=None,
+            details="CIFAR, rate 0.5, cosine, two views of each image",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.02, 0.5)},
         notes="t = temperature. One view of each image: positives are the other images of the class.",
     )

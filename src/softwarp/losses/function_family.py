@@ -10,8 +10,8 @@
 | c      | factor    | 1.1     | Table 3: 0.5 and 0.97 (run off to infinity), 1.1 (the best), 2 |
 | -      | scale     | 1.0     | multiplies f1 and f2, as in the warped softmax |
 
-A convex power separates, a concave one compacts; a factor on the own distance alone is "half a warp":
-it pushes outward everywhere below 1 and inward everywhere above. Table 3 changes both functions for a
+A convex power separates, a concave one compacts; a factor on the distance to a sample's own proxy is "half a
+warp": it pushes outward everywhere below 1 and inward everywhere above. Table 3 changes both functions for a
 power and f1 alone for a factor. Differs from the official code: it holds none of these functions.
 """
 
@@ -20,10 +20,15 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
 from softwarp.losses.distances import init_proxies
 from softwarp.losses.warped_softmax import PAPER, softmax_loss
 from softwarp.losses.warps import power, scaled
+
+# The paper's Table 3 does not say.
+TABLE_3 = Training(
+    by="ours", batch=(8, 8), optimizer="adam", rate_ratio=100.0, details="eps 1, as for the warped softmax"
+)
 
 
 def power_loss(
@@ -42,7 +47,7 @@ def power_loss(
 def scaled_loss(
     embeddings: Tensor, proxies: Tensor, labels: Tensor, *, factor: float = 1.1, scale: float = 1.0
 ) -> Tensor:
-    """Return the softmax loss with the own distance times `factor` for each sample, [N].
+    """Return the softmax loss with the distance to its own proxy times `factor` for each sample, [N].
 
     >>> import torch
     >>> scaled_loss(torch.tensor([[1.0]]), torch.tensor([[0.0], [2.0]]), torch.tensor([0]), factor=2.0)
@@ -52,7 +57,7 @@ def scaled_loss(
 
 
 class PowerLoss(nn.Module):
-    """The mean of `power_loss` over a batch, with one learned proxy a class.
+    """The mean of `power_loss` over a batch, with one learned proxy per class.
 
     >>> PowerLoss(num_classes=10, embedding_size=4, exponent=2.0)
     PowerLoss(num_classes=10, embedding_size=4, exponent=2.0, scale=1.0)
@@ -66,6 +71,8 @@ class PowerLoss(nn.Module):
         year=2024,
         equation="-log softmax_j(-s |e_i - p_j|^p)[y_i]",
         kind="proxies",
+        training=TABLE_3,
+        proxy_rate_ratio=100.0,
         search_space={"exponent": ("float", 0.5, 2.0), "scale": ("log", 0.03, 10.0)},
         notes="not in the official code",
     )
@@ -101,7 +108,7 @@ class PowerLoss(nn.Module):
 
 
 class ScaledLoss(nn.Module):
-    """The mean of `scaled_loss` over a batch, with one learned proxy a class.
+    """The mean of `scaled_loss` over a batch, with one learned proxy per class.
 
     >>> ScaledLoss(num_classes=10, embedding_size=4)
     ScaledLoss(num_classes=10, embedding_size=4, factor=1.1, scale=1.0)
@@ -115,6 +122,8 @@ class ScaledLoss(nn.Module):
         year=2024,
         equation="-log(exp(-s c t_iy) / (exp(-s c t_iy) + sum_{j != y} exp(-s t_ij))), t_ij = |e_i - p_j|",
         kind="proxies",
+        training=TABLE_3,
+        proxy_rate_ratio=100.0,
         search_space={"factor": ("float", 0.9, 2.0), "scale": ("log", 1.0, 10.0)},
         notes="not in the official code; below a factor of 1 nothing holds the embeddings back",
     )

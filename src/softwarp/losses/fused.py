@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 CHUNK_BYTES = 2**27
@@ -97,8 +96,12 @@ class _FusedSoftmax(torch.autograd.Function):
         return loss.mean()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # by create_graph=True: the gradients would pass for constants
+            raise ValueError(
+                "the fused warped softmax has no second derivatives; take the mean of warped_softmax_loss, "
+                "which has them, or leave out create_graph=True"
+            )
         grads = ctx.saved_tensors
         # A look at the value spares the copy, where it costs no synchronisation.
         if grad_loss.device.type != "cpu" or grad_loss.item() != 1:
@@ -151,7 +154,7 @@ def _chunk(
 
 
 def _tile(e: Tensor, p: Tensor, own: Tensor, scale: float, only: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return u / t with the own column zero, s times each row's smallest t, and each row's sum of u."""
+    """Return u / t with its own column zero, s times each row's smallest t, and each row's sum of u."""
     tile = torch.add(e.square().sum(1)[:, None], p.square().sum(1)).addmm_(e, p.T, alpha=-2)
     index = own[:, None]
     if only:
@@ -161,7 +164,7 @@ def _tile(e: Tensor, p: Tensor, own: Tensor, scale: float, only: bool) -> tuple[
         index = index.clamp(0, len(p) - 1)
         tile.scatter_(1, index, tile.gather(1, index).masked_fill_(here, torch.inf))
     t = tile.clamp_min_(0).sqrt_()
-    minimum = t.amin(1).clamp_max_(1e30).mul_(scale)  # finite also where the own column is the only one
+    minimum = t.amin(1).clamp_max_(1e30).mul_(scale)  # finite also where its own column is the only one
     u = torch.add(minimum[:, None], t, alpha=-scale).clamp_min_(SMALLEST_EXPONENT).exp_()
     total = u.sum(1)
     # On a proxy u / t is infinite, and the gradient there is zero by definition.

@@ -5,7 +5,7 @@
 
 | symbol | parameter      | default        | where |
 |--------|----------------|----------------|-------|
-| loss   | loss           | "proxy_nca_pp" | an entry of LOSSES with one proxy a class and nothing else |
+| loss   | loss           | "proxy_nca_pp" | an entry of LOSSES with one proxy per class and nothing else |
 | K      | coarse_classes | sqrt(C)        | ours: how many clusters |
 | w      | weight         | 1.0            | ours |
 | -      | refresh        | 100            | ours: forward passes in training between two k-means |
@@ -26,7 +26,7 @@ from torch.func import functional_call
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, start_phase
+from softwarp.losses.contract import Card, Training, start_phase
 from softwarp.losses.distances import widen
 from softwarp.losses.registry import build_loss
 
@@ -82,6 +82,14 @@ class HierarchicalProxiesLoss(nn.Module):
         year=2022,
         equation="loss(E, P, y) + w loss(E, Q, k(y)), Q = means of the k-means clusters k of P",
         kind="proxies",
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=100.0,
+            details="no official code, and the paper was not at hand",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"weight": ("log", 0.1, 10.0)},
         notes="no official code; coarse_classes, weight, refresh and the gradient through the means are ours",
     )
@@ -160,11 +168,11 @@ def _with_classes(loss: nn.Module, classes: int) -> Iterator[None]:
 
 
 def check_wrapped(loss: nn.Module, name: str, num_classes: int) -> None:
-    """Raise a ValueError unless the loss holds `proxies`, one a class, and no other vector or matrix."""
+    """Raise a ValueError unless the loss holds `proxies`, one per class, and no other vector or matrix."""
     tensors = dict(loss.named_parameters()) | dict(loss.named_buffers())
     proxies = tensors.pop("proxies", None)
     if proxies is None or len(proxies) != num_classes or any(tensor.dim() for tensor in tensors.values()):
         raise ValueError(
-            f"{name} cannot be made hierarchical: that needs one proxy a class and nothing else that is "
+            f"{name} cannot be made hierarchical: that needs one proxy per class and nothing else that is "
             "learned or given by class, as in proxy_nca_pp"
         )

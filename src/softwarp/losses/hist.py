@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, layer_norm, leaky_relu, normalize
 
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -92,6 +92,14 @@ class HISTLoss(nn.Module):
         equation="-log softmax_c(-tau d_ic)[y_i] + weight CE(hypergraph network)",
         kind="graph",
         networks="hypergraph network of two layers",
+        training=Training(
+            by="official code",
+            batch=32,
+            optimizer="adam",
+            rate_ratio=833.0,
+            details="CUB rate 1.2e-4, distributions 0.1, network 5 times the model's; Cars 1e-4, 0.1 and 10"
+            " times; SOP 1e-4, 0.01 and 10 times",
+        ),
         proxy_rate_ratio=10.0,
         search_space={"tau": ("log", 4.0, 64.0), "alpha": ("float", 0.5, 3.0), "weight": ("log", 0.1, 10.0)},
         notes="the official code gives distributions about 1000 times and the network 5 to 10 times the "

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -58,6 +58,13 @@ class L2SoftmaxLoss(nn.Module):
         year=2017,
         equation="-log softmax_j(w_j . alpha z_i + b_j)[y_i]",
         kind="classifier",
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=1.0,
+            details="no official code; the classifier is one more layer of the model",
+        ),
         proxy_rate_ratio=1.0,
         search_space={"alpha": ("log", 4.0, 64.0)},
         notes="no official code; the default of alpha is ours, and alpha is not learned",

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import (
     check_batch,
     check_finite,
@@ -81,7 +81,7 @@ def cosine_of_sum(cosine: Tensor, angle: Tensor) -> Tensor:
 
 
 class MagFaceLoss(nn.Module):
-    """The mean MagFace loss over a batch, with one learned proxy a class.
+    """The mean MagFace loss over a batch, with one learned proxy per class.
 
     >>> loss = MagFaceLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
@@ -97,6 +97,14 @@ class MagFaceLoss(nn.Module):
         year=2021,
         equation="-log softmax_j(s cos(theta_ij + [j = y_i] m(a_i)))[y_i] + lambda_g (a_i / u_a^2 + 1 / a_i)",
         kind="proxies",
+        training=Training(
+            by="official code",
+            batch=512,
+            optimizer="sgd",
+            rate_ratio=1.0,
+            details="faces, rate 0.1, weight decay 5e-4, 25 epochs, a tenth after 10, 18 and 22",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("log", 8.0, 128.0),
             "lower_margin": ("float", 0.0, 0.5),

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from softwarp.losses.checks import check_not_negative, check_positive
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 
@@ -100,6 +100,14 @@ class OSAPLoss(nn.Module):
         kind="ranking",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=None,
+            details="no official code, and the paper was not at hand",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.002, 0.1), "after_weight": ("log", 0.1, 10.0)},
         notes="Built from the paper's abstract, no code exists: H, the loss on samples after each positive "
         "and all constants (temperature, slope, scale, margin, after_weight) are ours.",

@@ -1,4 +1,4 @@
-"""ProxyNCA (Movshovitz-Attias et al. 2017): nearest own proxy against all the others, the own one left out.
+"""ProxyNCA (Movshovitz-Attias et al. 2017): a sample's own proxy against all the others.
 
     loss_i = -log( exp(-scale |z_i - q_y|^2) / sum_{j != y} exp(-scale |z_i - q_j|^2) ),
     z = e / |e|,  q = p / |p|
@@ -8,7 +8,7 @@
 | d      | -         | -       | squared Euclidean distance between unit vectors |
 | 1 / T  | scale     | 9.0     | as in ProxyNCA++, whose code has this loss too; the paper has none |
 
-With the own proxy out of the denominator the loss is no cross entropy: it falls below zero, without
+With its own proxy out of the denominator the loss is no cross entropy: it falls below zero, without
 end as `scale` grows. Differs from the official code: none was published; the form in the code of
 ProxyNCA++ is followed, in log-space, where the constants of |z - q|^2 = 2 - 2 z.q cancel.
 """
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -52,7 +52,7 @@ def check_settings(num_classes: int, scale: float) -> None:
 
 
 class ProxyNCALoss(nn.Module):
-    """The mean ProxyNCA loss over a batch, with one learned proxy a class.
+    """The mean ProxyNCA loss over a batch, with one learned proxy per class.
 
     >>> loss = ProxyNCALoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
@@ -68,6 +68,14 @@ class ProxyNCALoss(nn.Module):
         year=2017,
         equation="scale |z_i - q_y|^2 + log sum_{j != y} exp(-scale |z_i - q_j|^2)",
         kind="proxies",
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=100.0,
+            details="no official code; as for ProxyNCA++ but with the usual eps",
+        ),
+        proxy_rate_ratio=100.0,
         search_space={"scale": ("log", 1.0, 40.0)},
         notes="no official code; scale 9 and the start of the proxies are those of the code of ProxyNCA++",
     )

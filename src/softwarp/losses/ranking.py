@@ -1,7 +1,7 @@
 """What the losses over ranked lists share: who is whose positive, and queries in blocks of bounded memory.
 
 A query compares each of its P positives with all N items. For all queries at once that is N x P x N
-numbers; here one block of queries exists at a time, and is computed anew for its gradient.
+numbers; here one block of queries exists at a time, and is computed again for its gradient.
 """
 
 from collections.abc import Callable
@@ -46,6 +46,7 @@ def over_queries(
     labels: Tensor,
     *,
     with_query: bool,
+    query_ranked: bool = False,
     width: int | None = None,
     block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
@@ -53,6 +54,7 @@ def over_queries(
 
     Args:
         with_query: whether the query stands in its own list, as its own positive.
+        query_ranked: whether it stands there without being a positive.
         width: numbers that `function` makes for each query and item; the number of positives, if not said.
         block_elements: size of a block: queries x items x width.
     """
@@ -62,7 +64,7 @@ def over_queries(
     def block(items: Tensor, rows: Tensor) -> Tensor:
         similarities = items[rows] @ items.T
         own = similarities.gather(1, columns[rows])
-        if not with_query:
+        if not (with_query or query_ranked):
             similarities = similarities.scatter(1, rows[:, None], -torch.inf)
         return function(Lists(similarities, own, real[rows], labels[rows, None] == labels))
 

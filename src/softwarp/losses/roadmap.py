@@ -22,7 +22,8 @@ The query is in its own list and in P_q, as in the official code. Samples withou
 are ranked, but are no queries.
 
 Differs from the official code: H is continuous at delta, rho (x - delta) + 1.493 beyond it, where the
-official configuration has rho x + 1.44 and with it a step of about 5; memory stays within a block of queries.
+official configuration has 1.44 and with it a step of -0.05 (the code of December 2021 had rho x + 1.44, a
+step of about 5); memory stays within a block of queries.
 """
 
 import math
@@ -32,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.losses.checks import check_not_negative, check_positive
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.ranking import (
     BLOCK_ELEMENTS,
     Lists,
@@ -122,6 +123,15 @@ class RoadmapLoss(nn.Module):
         kind="ranking",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="official code",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=None,
+            details="CUB rate 1e-6, weight decay 4e-4, 200 epochs; SOP 1e-5, the last layer twice that, "
+            "weight decay 1e-4, 100 epochs",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.002, 0.1), "calibration_weight": ("log", 0.1, 10.0)},
         notes="H is continuous at its knee; in the official configuration it has a step of about 5 there.",
     )

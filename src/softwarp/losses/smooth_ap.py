@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 
@@ -66,6 +66,14 @@ class SmoothAPLoss(nn.Module):
         kind="ranking",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="official code",
+            batch=(28, 4),
+            optimizer="adam",
+            rate_ratio=None,
+            details="rate 1e-5, 5 times that for the last layer, weight decay 4e-4",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.002, 0.1)},
         notes="Any batch order and unequal class counts; the official code needs sorted, equal ones.",
     )

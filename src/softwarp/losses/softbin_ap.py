@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
 
 
@@ -78,6 +78,14 @@ class SoftBinAPLoss(nn.Module):
         kind="ranking",
         min_classes=2,
         min_samples=2,
+        training=Training(
+            by="ours",
+            batch=(32, 4),
+            optimizer="adam",
+            rate_ratio=None,
+            details="as ROADMAP's code compares with it; the paper's batches hold thousands of landmarks",
+        ),
+        proxy_rate_ratio=1.0,
         search_space={"bins": ("float", 10, 40)},
         notes="Batches of thousands in the paper.",
     )

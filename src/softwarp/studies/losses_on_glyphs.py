@@ -98,7 +98,10 @@ def main(
         }
     rows = {name: (kept | new)[name] for name in LOSSES if name in kept | new}
     command = f"python -m softwarp.studies.losses_on_glyphs --trials {trials}"
-    write_json(RESULT, before | {"command": command, "trials": trials, "budget": BUDGET, "losses": rows})
+    write_json(
+        RESULT,
+        (before if kept else {}) | {"command": command, "trials": trials, "budget": BUDGET, "losses": rows},
+    )
 
 
 if __name__ == "__main__":
