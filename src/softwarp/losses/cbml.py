@@ -15,8 +15,8 @@ An anchor without a hard pair of either kind adds nothing; the mean is over the 
 | weight | weight          | 1.0     | of the variance of negatives |
 | h      | balance         | 0.2     | ResNet-50 on CUB (the code's default is 0.1) |
 
-Differs from the official code: a sample is kept out of its own positives by its index, not by a similarity of one,
-so duplicates are positives like any other; sums of exponentials stay in log-space; of the code's
+Differs from the official code: a sample is kept out of its own positives by its index, not by a similarity
+of one, so duplicates are positives like any other; sums of exponentials stay in log-space; of the code's
 three outer functions (log, square root, none) only the logarithm is here.
 """
 
