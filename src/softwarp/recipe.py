@@ -68,15 +68,32 @@ class LossPart(Part):
 
 
 class BatchPart(Part):
-    classes: int = Field(32, ge=1, description="classes in a batch")
-    samples: int = Field(4, ge=1, description="samples of each class in a batch")
+    """`classes` x `samples`, 32 x 4 where nothing is said, or `size` images at random."""
+
+    classes: int | None = Field(None, ge=1, description="classes in a batch")
+    samples: int | None = Field(None, ge=1, description="samples of each class in a batch")
+    size: int | None = Field(None, ge=1, description="images at random, in place of classes x samples")
     accumulate: int = Field(1, ge=1, description="equal pieces that a batch is worked through in")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _balanced_unless_said(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("size") is not None:
+            return given
+        return {"classes": 32, "samples": 4} | given
 
     @model_validator(mode="after")
     def _divides(self) -> "BatchPart":
-        if self.classes % self.accumulate:
+        if self.size is not None and (self.classes or self.samples):
             raise ValueError(
-                f"accumulate {self.accumulate} must divide the {self.classes} classes of a batch"
+                f"size {self.size} draws at random: leave classes and samples out, or set batches.size=null"
+            )
+        if self.size is None and not (self.classes and self.samples):
+            raise ValueError("give classes and samples, or size")
+        if (self.size or self.classes or 0) % self.accumulate:
+            raise ValueError(
+                f"accumulate {self.accumulate} must divide the "
+                + (f"{self.size} images of a batch" if self.size else f"{self.classes} classes of a batch")
             )
         return self
 
