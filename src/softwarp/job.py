@@ -157,6 +157,8 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
         recipe.loss.name, len(source.names), recipe.model.embedding_size, **recipe.loss.settings
     ).to(accelerator.device)
     try_phases(recipe, loss)
+    if any(phase.network_learning_rate for phase in recipe.phases) and not loss_networks(loss):
+        raise ValueError(f"{recipe.loss.name} trains no network; leave network_learning_rate out")
     if processes.count() > 1:
         sync_batch_norm(model)
     network, optimizer = accelerator.prepare(model, build_optimizer(recipe.optimizer, model, loss))
@@ -189,9 +191,16 @@ def try_phases(recipe: Recipe, loss: nn.Module) -> None:
 
 
 def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer by name, with a group each for backbone, head and loss; rates come later."""
-    owned = (model.backbone_parameters(), model.head_parameters(), loss.parameters())
+    """Return the optimizer by name, with a group each for backbone, head and loss; rates come later.
+
+    A network that the loss trains is the fourth group.
+    """
+    networks = loss_networks(loss)
+    rest = [each for name, each in loss.named_parameters() if name not in networks]
+    owned = (model.backbone_parameters(), model.head_parameters(), rest)
     groups: list[dict[str, Any]] = [{"params": list(parameters)} for parameters in owned]
+    if networks:
+        groups.append({"params": list(networks.values())})
     decay = settings.weight_decay
     if settings.name == "sgd":
         return torch.optim.SGD(
@@ -201,8 +210,17 @@ def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -
         return torch.optim.RMSprop(
             groups, lr=0.0, eps=settings.eps, momentum=settings.momentum, weight_decay=decay
         )
+    if settings.name == "radam":  # decay apart from the gradient, as in its authors' code
+        return torch.optim.RAdam(
+            groups, lr=0.0, eps=settings.eps, weight_decay=decay, decoupled_weight_decay=True
+        )
     kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
     return kind(groups, lr=0.0, eps=settings.eps, weight_decay=decay)
+
+
+def loss_networks(loss: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters of the network that the loss trains beside its proxies, by name."""
+    return {name: each for name, each in loss.named_parameters() if name.startswith("network.")}
 
 
 def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:

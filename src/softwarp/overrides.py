@@ -45,6 +45,7 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
         batches |= {"classes": max(batches.pop("size") // samples, card.min_classes), "samples": samples}
     for phase in new.get("phases", []):
         phase.pop("loss_settings", None)
+        phase.pop("network_learning_rate", None)
         head = float(phase.get("head_learning_rate") or phase["learning_rate"])
         phase["proxy_learning_rate"] = head * card.proxy_rate_ratio
     return new

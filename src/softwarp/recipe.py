@@ -101,8 +101,8 @@ class BatchPart(Part):
 class OptimizerPart(Part):
     """The authors use Adam with eps = 1, which makes it nearly SGD with momentum."""
 
-    name: Literal["adam", "adamw", "rmsprop", "sgd"] = "adam"
-    eps: float = Field(1e-8, gt=0, description="of adam, adamw and rmsprop")
+    name: Literal["adam", "adamw", "radam", "rmsprop", "sgd"] = "adam"
+    eps: float = Field(1e-8, gt=0, description="of all but sgd")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd and rmsprop")
     nesterov: bool = Field(False, description="of sgd")
     weight_decay: float = Field(0.0, ge=0)
@@ -117,7 +117,11 @@ class Phase(Part):
     learning_rate: float = Field(gt=0, description="of the backbone")
     head_learning_rate: float | None = Field(None, gt=0, description="else that of the backbone")
     proxy_learning_rate: float = Field(gt=0, description="of all that the loss owns")
+    network_learning_rate: float | None = Field(
+        None, gt=0, description="of the network that hist and intra_batch train, else that of proxies"
+    )
     freeze_backbone: bool = Field(False, description="train head and loss alone: a warm-up")
+    warm_up_steps: int = Field(0, ge=0, description="batches over which rates rise from zero, linearly")
     schedule: Literal["constant", "step", "cosine", "plateau"] = "constant"
     step_epochs: int = Field(10, ge=1, description="schedule step: epochs between two drops")
     gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of a drop")
