@@ -19,6 +19,9 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
 class DataPart(Part):
     """Which images, and what becomes of them on the way to the model."""
 
@@ -29,6 +32,10 @@ class DataPart(Part):
     resize: int = Field(256, ge=1, description="shorter side before the crop")
     crop: int = Field(224, ge=1, description="side of what the model sees")
     scale: tuple[float, float] = Field((0.08, 1.0), description="area of a random_resized_crop")
+    color_jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] | None = Field(
+        None, description="by how much brightness, contrast, saturation and hue change at random"
+    )
+    erase: Share = Field(0.0, description="share of training images that lose a random rectangle")
     cache: bool = Field(False, description="decode and resize once, keep the pixels in the cache folder")
     strict: bool = Field(False, description="stop at a broken image instead of skipping and counting it")
     workers: int | None = Field(None, ge=0, description="processes that decode; chosen when not given")
@@ -50,6 +57,7 @@ class ModelPart(Part):
     embedding_size: int = Field(128, ge=1, le=65536)
     pooling: Literal["max+avg", "avg", "max", "gem"] = "max+avg"
     norm: Literal["before", "after", "none"] = "before"
+    head: Literal["linear", "none"] = Field("linear", description="none: the pooled features as they are")
     head_init: Literal["kaiming", "default"] = "kaiming"
     freeze_batch_norm: bool = False
 
