@@ -263,7 +263,20 @@ def read_recipe(path: Path) -> Recipe:
 
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with softwarp."""
-    return sorted(path.stem for path in _folder().glob("*.yaml"))
+    return sorted(path.stem for path in _folder().glob("*.yaml") if not path.stem.startswith("table_"))
+
+
+def read_paper_table(number: int) -> dict[str, Any]:
+    """Return a table of the paper: columns, and rows in groups with published figures and names of recipes.
+
+    >>> read_paper_table(1)["groups"][1]["rows"][0]["recipes"]["cub"]
+    'cub_proxy_nca_pp'
+    """
+    path = _folder() / f"table_{number}.yaml"
+    if not path.is_file():
+        there = ", ".join(sorted(each.stem.removeprefix("table_") for each in _folder().glob("table_*.yaml")))
+        raise ValueError(f"no recipes are kept for table {number} of the paper; choose from {there}")
+    return read_settings(path)
 
 
 def find_recipe(name: str) -> Path:
@@ -275,7 +288,7 @@ def find_recipe(name: str) -> Path:
     if Path(name).is_file():
         return Path(name)
     packaged = _folder() / f"{Path(name).stem}.yaml"
-    if not packaged.is_file():
+    if packaged.stem not in recipe_names():
         near = get_close_matches(Path(name).stem, recipe_names(), n=1) or [", ".join(recipe_names())]
         raise ValueError(f"there is no recipe {name!r}; did you mean {near[0]}?")
     return packaged
