@@ -8,19 +8,20 @@ from support.tiny_data import draw_cars, draw_cub, draw_sop
 from typer.testing import CliRunner
 
 from softwarp.cli import app
+from softwarp.commands.paper_table import read_table
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe import (
     find_recipe,
     parse_recipe,
-    read_paper_table,
     read_recipe,
     read_settings,
     recipe_names,
 )
 from softwarp.runs import Counts
+from softwarp.schedule import factor
 from softwarp.train import train
 
-TABLE = read_paper_table(1)
+TABLE = read_table(1)
 ROWS = [row for group in TABLE["groups"] for row in group["rows"]]
 CELLS = {name: (row, data) for row in ROWS for data, name in row.get("recipes", {}).items()}
 QUICK = ("cub_cross_entropy", "sop_hist")  # between them: no head, jitter, warm-up, a network, random batches
@@ -60,6 +61,35 @@ def test_recipe_and_table_agree(name):
     assert (recipe.data.crop >= 256) == ("†" in row["method"])
 
 
+@pytest.mark.parametrize(
+    ("name", "rate", "epochs", "expected"),
+    [
+        ("cub_proxy_anchor", 1e-4, 60, lambda epoch: 0.5 ** (epoch // 10)),
+        ("cars_proxy_anchor", 1e-4, 60, lambda epoch: 0.5 ** (epoch // 20)),
+        ("sop_proxy_anchor", 6e-4, 60, lambda epoch: 0.25 ** (epoch // 20)),
+        ("cub_proxy_anchor_r50", 1e-4, 60, lambda epoch: 0.5 ** (epoch // 5)),
+        ("cars_proxy_anchor_r50", 1e-4, 60, lambda epoch: 0.5 ** (epoch // 10)),
+        ("cars_soft_triple", 1e-4, 50, lambda epoch: 0.1 ** ((epoch + 1) // 20)),
+        ("sop_proxy_gml", 1e-4, 50, lambda epoch: 0.1 ** ((epoch + 1) // 20)),
+        ("cars_recall_at_k", 1e-4, 170, lambda epoch: 0.3 ** ((epoch >= 80) + (epoch >= 140))),
+        ("sop_recall_at_k", 2e-4, 55, lambda epoch: 0.3 ** (epoch // 25)),
+        ("cars_intra_batch", 3.6683e-4, 70, lambda epoch: 0.1 ** (epoch >= 30)),
+        ("sop_roadmap", 1e-5, 100, lambda epoch: 0.3 ** ((epoch >= 30) + (epoch >= 70))),
+    ],
+)
+def test_phases_put_together_are_the_published_schedule(name, rate, epochs, expected):
+    phases = read_recipe(find_recipe(name)).phases
+    rates = [phase.learning_rate * factor(phase, epoch) for phase in phases for epoch in range(phase.epochs)]
+    assert rates == pytest.approx([rate * expected(epoch) for epoch in range(epochs)], rel=1e-4)
+    assert len({round(phase.proxy_learning_rate / phase.learning_rate, 6) for phase in phases}) == 1
+
+
+def test_proxy_nca_pp_learns_proxies_at_the_rate_of_its_data_set():
+    rates = {data: read_recipe(find_recipe(f"{data}_proxy_nca_pp")).phases for data in ("cub", "cars", "sop")}
+    found = {data: {phase.proxy_learning_rate for phase in phases} for data, phases in rates.items()}
+    assert found == {"cub": {400.0}, "cars": {400.0}, "sop": {240.0}}  # 2400 is In-Shop's
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_show_prints_a_recipe_that_parses(name):
     shown = CliRunner().invoke(app, ["show", name])
@@ -88,7 +118,7 @@ def test_the_command_prints_the_table_within_100_columns(monkeypatch):
     assert shown.output.partition("not known: settings")[0].count("not known") == empty
     wrong = CliRunner().invoke(app, ["recipes", "--table", "7"])
     assert "table 7" in str(wrong.exception)
-    assert "choose from 1" in str(wrong.exception)
+    assert "--table 1" in str(wrong.exception)
 
 
 @pytest.fixture(scope="module")

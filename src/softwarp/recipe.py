@@ -266,19 +266,6 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in _folder().glob("*.yaml") if not path.stem.startswith("table_"))
 
 
-def read_paper_table(number: int) -> dict[str, Any]:
-    """Return a table of the paper: columns, and rows in groups with published figures and names of recipes.
-
-    >>> read_paper_table(1)["groups"][1]["rows"][0]["recipes"]["cub"]
-    'cub_proxy_nca_pp'
-    """
-    path = _folder() / f"table_{number}.yaml"
-    if not path.is_file():
-        there = ", ".join(sorted(each.stem.removeprefix("table_") for each in _folder().glob("table_*.yaml")))
-        raise ValueError(f"no recipes are kept for table {number} of the paper; choose from {there}")
-    return read_settings(path)
-
-
 def find_recipe(name: str) -> Path:
     """Return the file of a recipe: a path, or the name of one that comes with softwarp.
 

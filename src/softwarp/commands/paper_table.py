@@ -1,6 +1,8 @@
 """softwarp recipes --table: a table of the paper, with the recipes that train its rows."""
 
 from functools import partial
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,9 +16,7 @@ def show_table(number: int) -> None:
     """Print that table of the paper, and why some figures have no recipe."""
     from rich.console import Console
 
-    from softwarp.recipe import read_paper_table
-
-    content = read_paper_table(number)
+    content = read_table(number)
     console = Console()
     console = Console(width=max(WIDTH, console.width))
     console.print(as_table(content, number))
@@ -26,6 +26,19 @@ def show_table(number: int) -> None:
     console.print("not known: settings that are not published, or not known to us:")
     for row in (row for group in content["groups"] for row in group["rows"] if "unknown" in row):
         console.print(f"  {row['method']} {row['model']}: {row['unknown']}", markup=False, highlight=False)
+
+
+def read_table(number: int) -> dict[str, Any]:
+    """Return a table of the paper: columns, and rows in groups with published figures and names of recipes.
+
+    >>> read_table(1)["groups"][1]["rows"][0]["recipes"]["cub"]
+    'cub_proxy_nca_pp'
+    """
+    from softwarp.recipe import read_settings
+
+    if number != 1:
+        raise ValueError(f"no recipes are kept for table {number} of the paper; --table 1 is the one")
+    return read_settings(Path(str(files("softwarp") / "recipes" / "table_1.yaml")))
 
 
 def as_table(content: dict[str, Any], number: int) -> "Table":

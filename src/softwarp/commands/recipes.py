@@ -81,7 +81,13 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
         name, source, settings = path.stem, path.name, read_settings(path)
     for change in changes:
         if change.startswith("loss.name="):
-            settings = change_loss(settings, change.partition("=")[2])
+            from softwarp.commands.loss_change import explain_change
+            from softwarp.commands.progress import note
+
+            loss = change.partition("=")[2]
+            for line in explain_change(settings, loss):
+                note(line)
+            settings = change_loss(settings, loss)
             name += f"-{settings['loss']['name']}"
     settings = override(settings, changes)
     if protocol:
