@@ -40,7 +40,7 @@ def training(job: Job, stream: Iterator[Batch]) -> None:
     """One step of the program's loop, the waiting for images included."""
     phase = job.recipe.phases[-1]
     batch = next(stream)
-    set_rates(job, phase, 0.0)
+    set_rates(job, phase, 0)
     take_step(job, phase, 0, batch)
 
 

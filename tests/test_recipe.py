@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from softwarp.data.splits import SplitPlan
-from softwarp.overrides import check_batches, dump_recipe, write_out
+from softwarp.overrides import change_loss, check_batches, dump_recipe, write_out
 from softwarp.recipe import parse_recipe, read_recipe
 
 PHASE = {"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}
@@ -65,6 +65,48 @@ def test_batches_that_cannot_serve_the_loss_are_refused(batches, message):
 def test_batches_that_just_serve_the_loss_are_taken():
     batches = {"classes": 4, "samples": 2, "accumulate": 2}
     check_batches(parse_recipe({**SMALL, "loss": {"name": "triplet"}, "batches": batches}))
+
+
+def test_random_batches_take_the_place_of_classes_and_samples(tmp_path):
+    assert parse_recipe(SMALL).batches.model_dump() == {
+        "classes": 32,
+        "samples": 4,
+        "size": None,
+        "accumulate": 1,
+    }
+    recipe = parse_recipe({**SMALL, "batches": {"size": 120, "accumulate": 3}})
+    assert (recipe.batches.size, recipe.batches.classes, recipe.batches.samples) == (120, None, None)
+    (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe))
+    assert read_recipe(tmp_path / "recipe.yaml").batches == recipe.batches
+    check_batches(recipe)
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ({"size": 120, "classes": 8}, "size 120 draws at random: leave classes"),
+        ({"size": 120, "accumulate": 7}, "accumulate 7 must divide the 120 images"),
+        ({"classes": 8, "accumulate": 3}, "accumulate 3 must divide the 8 classes"),
+        ({"classes": None}, "give classes and samples, or size"),
+        ({"size": 0}, "batches.size"),
+    ],
+)
+def test_batches_that_contradict_themselves_are_refused(batches, message):
+    with pytest.raises(ValueError, match=message):
+        parse_recipe({**SMALL, "batches": batches})
+
+
+def test_a_loss_over_pairs_does_not_get_random_batches():
+    settings = {**SMALL, "batches": {"size": 120}}
+    with pytest.raises(
+        ValueError, match=r"triplet needs 2 classes x 2 samples in a batch, but batches\.size"
+    ):
+        check_batches(parse_recipe({**settings, "loss": {"name": "triplet"}}))
+    changed = parse_recipe(change_loss(settings, "triplet"))
+    assert changed.batches.size is None
+    assert changed.batches.classes * changed.batches.samples <= 120
+    check_batches(changed)
+    assert parse_recipe(change_loss(settings, "proxy_nca")).batches.size == 120
 
 
 def test_broken_yaml_names_the_file(tmp_path):

@@ -2,7 +2,7 @@ import pytest
 
 from softwarp.job import State
 from softwarp.recipe import Phase
-from softwarp.schedule import factor
+from softwarp.schedule import factor, warm_up
 
 
 def phase(**settings):
@@ -25,6 +25,12 @@ def test_rates_follow_the_schedule(settings, expected):
 def test_inside_an_epoch_steps_wait_and_the_cosine_goes_on():
     assert factor(phase(schedule="step", step_epochs=2), 1.99) == 1
     assert factor(phase(schedule="cosine"), 3.5) < factor(phase(schedule="cosine"), 3) == pytest.approx(0.5)
+
+
+def test_a_warm_up_rises_to_one_and_stays():
+    rising = phase(warm_up_steps=100)
+    assert [warm_up(rising, step) for step in (0, 49, 99, 100, 5000)] == [0.01, 0.5, 1, 1, 1]
+    assert warm_up(phase(), 0) == 1
 
 
 def test_a_plateau_counts_drops_not_epochs():

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import Progress
 from support.tiny_runs import PHASE, Bars, outcome, tiny
 
-from softwarp.job import State
+from softwarp.job import State, build_optimizer
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
 from softwarp.models.embedder import Embedder
 from softwarp.overrides import change_loss, dump_recipe, write_out
-from softwarp.recipe import parse_recipe
+from softwarp.recipe import OptimizerPart, parse_recipe
 from softwarp.runs import Counts, Run
 from softwarp.studies.demo import demo_recipes
 from softwarp.train import BlowUpError, StoppedError, train
@@ -69,7 +69,8 @@ def test_losses_with_the_same_seed_start_from_the_same_network_and_batches(tmp_p
     assert torch.equal(seen[0][1], seen[2][1])
 
 
-def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
+def rates_seen(monkeypatch, recipe, folder):
+    """Return the learning rates of each step of a run."""
     seen = []
     original = torch.optim.Adam.step
 
@@ -78,13 +79,19 @@ def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
         return original(optimizer, *inputs, **keywords)
 
     monkeypatch.setattr(torch.optim.Adam, "step", spy)
+    train(recipe, folder)
+    return seen
+
+
+def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
     second = {**PHASE, "head_learning_rate": 0.1, "schedule": "step", "step_epochs": 1, "epochs": 2}
-    run = train(tiny(phases=[PHASE, second | {"loss_settings": {"alpha": 1.0, "scale": 2.0}}]), tmp_path)
+    recipe = tiny(phases=[PHASE, second | {"loss_settings": {"alpha": 1.0, "scale": 2.0}}])
+    seen = rates_seen(monkeypatch, recipe, tmp_path)
     steps = len(seen) // 3
     assert seen[0] == pytest.approx([0.005, 0.005, 0.02])
     assert seen[steps] == pytest.approx([0.005, 0.1, 0.02])
     assert seen[2 * steps] == pytest.approx([0.0005, 0.01, 0.002])
-    loss = run.load_checkpoint()[0]["loss"]
+    loss = Run(tmp_path).load_checkpoint()[0]["loss"]
     assert (loss["alpha"].item(), loss["_extra_state"]["scale"], loss["_extra_state"]["delta"]) == (
         1.0,
         2.0,
@@ -94,6 +101,25 @@ def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
         ValueError, match=r"phases.1.loss_settings: Euclidean softmax has no 'alpha'.*it takes scale"
     ):
         train(tiny(loss={"name": "euclidean_softmax"}), tmp_path / "other")
+
+
+def test_rates_rise_over_the_warm_up_and_then_follow_the_cosine(tmp_path, monkeypatch):
+    phase = {**PHASE, "warm_up_steps": 3, "schedule": "cosine"}
+    seen = rates_seen(monkeypatch, tiny(phases=[phase]), tmp_path)
+    cosine = [(1 + math.cos(math.pi * step / 6)) / 2 for step in range(6)]
+    expected = [min((step + 1) / 3, cosine[step]) for step in range(6)]
+    assert [rates[0] / 0.005 for rates in seen] == pytest.approx(expected)
+    assert [rates[2] / 0.02 for rates in seen] == pytest.approx(expected)
+
+
+def test_the_network_of_a_loss_has_a_rate_of_its_own(tmp_path, monkeypatch):
+    hist = {"loss": {"name": "hist"}, "batches": {"size": 40}}
+    phase = {**PHASE, "network_learning_rate": 0.003}
+    seen = rates_seen(monkeypatch, tiny(phases=[PHASE, phase], **hist), tmp_path / "hist")
+    assert seen[0] == pytest.approx([0.005, 0.005, 0.02, 0.02])
+    assert seen[-1] == pytest.approx([0.005, 0.005, 0.02, 0.003])
+    with pytest.raises(ValueError, match="euclidean_softmax trains no network"):
+        train(tiny(phases=[phase], loss={"name": "euclidean_softmax"}), tmp_path / "other")
 
 
 def test_gradients_are_clipped_by_value_on_the_model_only(tmp_path, monkeypatch):
@@ -261,7 +287,15 @@ def test_a_moving_average_is_what_is_evaluated(tmp_path):
     assert torch.equal(run.load_model()["head.weight"], average["module.head.weight"])
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "rmsprop", "sgd"])
+def test_radam_decays_weights_apart_from_the_gradient():
+    model, loss = Embedder("small_conv", 4), EuclideanSoftmaxLoss(3, 4)
+    optimizer = build_optimizer(OptimizerPart(name="radam", eps=1e-3, weight_decay=0.1), model, loss)
+    assert isinstance(optimizer, torch.optim.RAdam)
+    for group in optimizer.param_groups:
+        assert (group["eps"], group["weight_decay"], group["decoupled_weight_decay"]) == (1e-3, 0.1, True)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "radam", "rmsprop", "sgd"])
 def test_every_optimizer_lowers_the_loss(tmp_path, optimizer):
     rates = {"learning_rate": 1e-3, "proxy_learning_rate": 1e-2, "epochs": 3}
     history = train(tiny(optimizer={"name": optimizer}, phases=[rates]), tmp_path).history()

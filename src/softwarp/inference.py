@@ -55,7 +55,7 @@ class EmbeddingModel:
             return self._embed_tensor(images, batch_size)
         pictures = [images] if isinstance(images, Path | str | Image.Image) else list(images)
         if not pictures:
-            return torch.empty(0, self.network.head.out_features)
+            return torch.empty(0, self.network.embedding_size)
         store = _Pictures(pictures, shorter_side=self.resize, grey=self.network.backbone.in_channels == 1)
         transform = test_transform(resize=self.resize, crop=self.crop)
         inputs = ImageDataset(store, torch.zeros(len(store), dtype=torch.long), transform, replace=False)
@@ -68,7 +68,7 @@ class EmbeddingModel:
                 f"{len(broken)} of {len(pictures)} images cannot be read: {', '.join(broken[:3])}; leave "
                 "them out, or take skip_broken=True, which gives them rows of NaN"
             )
-        embeddings = torch.full((len(pictures), self.network.head.out_features), torch.nan)
+        embeddings = torch.full((len(pictures), self.network.embedding_size), torch.nan)
         embeddings[rows] = found.view(-1, embeddings.shape[1])
         return embeddings
 

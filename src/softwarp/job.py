@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from softwarp import processes
 from softwarp.data.images import Batch, load_batches
-from softwarp.data.sampling import BalancedBatches, Draws
+from softwarp.data.sampling import BalancedBatches, Draws, RandomBatches
 from softwarp.data.sources import Source
 from softwarp.losses import build_loss
 from softwarp.losses.contract import start_phase
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
-from softwarp.recipe import OptimizerPart, Recipe
+from softwarp.recipe import BatchPart, OptimizerPart, Recipe
 from softwarp.runs import Run
 
 
@@ -63,7 +63,7 @@ class Job:
     run: Run
     accelerator: Accelerator
     source: Source
-    batches: BalancedBatches
+    batches: BalancedBatches | RandomBatches
     model: Embedder
     network: nn.Module
     loss: nn.Module
@@ -81,7 +81,7 @@ class Job:
 
     @property
     def batch_size(self) -> int:
-        return self.recipe.batches.classes * self.recipe.batches.samples
+        return self.batches.size
 
     def stream(self) -> Iterator[Batch]:
         """Return this process's share of every batch still to come."""
@@ -150,18 +150,15 @@ class Job:
 
 def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) -> Job:
     """Return the job at its start: model and loss built from the seed."""
-    batches = BalancedBatches(
-        source.labels,
-        classes_per_batch=recipe.batches.classes,
-        samples_per_class=recipe.batches.samples,
-        seed=recipe.seed,
-    )
+    batches = build_batches(recipe.batches, source.labels, recipe.seed)
     torch.manual_seed(recipe.seed)
     model = Embedder(**recipe.model.model_dump()).to(accelerator.device)
     loss = build_loss(
         recipe.loss.name, len(source.names), recipe.model.embedding_size, **recipe.loss.settings
     ).to(accelerator.device)
     try_phases(recipe, loss)
+    if any(phase.network_learning_rate for phase in recipe.phases) and not loss_networks(loss):
+        raise ValueError(f"{recipe.loss.name} trains no network; leave network_learning_rate out")
     if processes.count() > 1:
         sync_batch_norm(model)
     network, optimizer = accelerator.prepare(model, build_optimizer(recipe.optimizer, model, loss))
@@ -170,6 +167,17 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
         AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
     )
     return Job(recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State())
+
+
+def build_batches(settings: BatchPart, labels: Tensor, seed: int) -> BalancedBatches | RandomBatches:
+    """Return what draws the batches: at random where the recipe gives a size, else by classes."""
+    if settings.size is not None:
+        return RandomBatches(len(labels), size=settings.size, seed=seed)
+    assert settings.classes is not None
+    assert settings.samples is not None
+    return BalancedBatches(
+        labels, classes_per_batch=settings.classes, samples_per_class=settings.samples, seed=seed
+    )
 
 
 def try_phases(recipe: Recipe, loss: nn.Module) -> None:
@@ -183,9 +191,16 @@ def try_phases(recipe: Recipe, loss: nn.Module) -> None:
 
 
 def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer by name, with a group each for backbone, head and loss; rates come later."""
-    owned = (model.backbone_parameters(), model.head_parameters(), loss.parameters())
+    """Return the optimizer by name, with a group each for backbone, head and loss; rates come later.
+
+    A network that the loss trains is the fourth group.
+    """
+    networks = loss_networks(loss)
+    rest = [each for name, each in loss.named_parameters() if name not in networks]
+    owned = (model.backbone_parameters(), model.head_parameters(), rest)
     groups: list[dict[str, Any]] = [{"params": list(parameters)} for parameters in owned]
+    if networks:
+        groups.append({"params": list(networks.values())})
     decay = settings.weight_decay
     if settings.name == "sgd":
         return torch.optim.SGD(
@@ -195,8 +210,17 @@ def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -
         return torch.optim.RMSprop(
             groups, lr=0.0, eps=settings.eps, momentum=settings.momentum, weight_decay=decay
         )
+    if settings.name == "radam":  # decay apart from the gradient, as in its authors' code
+        return torch.optim.RAdam(
+            groups, lr=0.0, eps=settings.eps, weight_decay=decay, decoupled_weight_decay=True
+        )
     kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
     return kind(groups, lr=0.0, eps=settings.eps, weight_decay=decay)
+
+
+def loss_networks(loss: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters of the network that the loss trains beside its proxies, by name."""
+    return {name: each for name, each in loss.named_parameters() if name.startswith("network.")}
 
 
 def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:

@@ -33,14 +33,19 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     and a batch gets as many samples a class as the loss needs.
     """
     card, new = card_of(name), deepcopy(settings)
-    samples = parse_recipe(new).batches.samples
+    old = parse_recipe(new).batches
     if new["loss"]["name"] == name:
         return new
     new["loss"] = {"name": name}
     batches = new["batches"] = dict(new.get("batches") or {})
-    batches["samples"] = max(samples, card.min_samples)
+    if old.samples is not None:
+        batches["samples"] = max(old.samples, card.min_samples)
+    elif max(card.min_classes, card.min_samples) > 1:  # at random there is no saying what a batch holds
+        samples = max(4, card.min_samples)
+        batches |= {"classes": max(batches.pop("size") // samples, card.min_classes), "samples": samples}
     for phase in new.get("phases", []):
         phase.pop("loss_settings", None)
+        phase.pop("network_learning_rate", None)
         head = float(phase.get("head_learning_rate") or phase["learning_rate"])
         phase["proxy_learning_rate"] = head * card.proxy_rate_ratio
     return new
@@ -62,6 +67,13 @@ def check_batches(recipe: Recipe) -> None:
     """Raise a ValueError unless the recipe's batches, or the pieces of them, hold what its loss needs."""
     card, batches = card_of(recipe.loss.name), recipe.batches
     needs = f"{recipe.loss.name} needs {card.needs()} in a batch"
+    if batches.classes is None or batches.samples is None:
+        if max(card.min_classes, card.min_samples) > 1:
+            raise ValueError(
+                f"{needs}, but batches.size draws at random; set batches.size=null, batches.classes and "
+                "batches.samples"
+            )
+        return
     if batches.samples < card.min_samples:
         raise ValueError(f"{needs}, but batches.samples is {batches.samples}; raise it")
     if batches.classes // batches.accumulate < card.min_classes:

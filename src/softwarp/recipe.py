@@ -19,6 +19,9 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
 class DataPart(Part):
     """Which images, and what becomes of them on the way to the model."""
 
@@ -29,6 +32,10 @@ class DataPart(Part):
     resize: int = Field(256, ge=1, description="shorter side before the crop")
     crop: int = Field(224, ge=1, description="side of what the model sees")
     scale: tuple[float, float] = Field((0.08, 1.0), description="area of a random_resized_crop")
+    color_jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] | None = Field(
+        None, description="by how much brightness, contrast, saturation and hue change at random"
+    )
+    erase: Share = Field(0.0, description="share of training images that lose a random rectangle")
     cache: bool = Field(False, description="decode and resize once, keep the pixels in the cache folder")
     strict: bool = Field(False, description="stop at a broken image instead of skipping and counting it")
     workers: int | None = Field(None, ge=0, description="processes that decode; chosen when not given")
@@ -50,6 +57,7 @@ class ModelPart(Part):
     embedding_size: int = Field(128, ge=1, le=65536)
     pooling: Literal["max+avg", "avg", "max", "gem"] = "max+avg"
     norm: Literal["before", "after", "none"] = "before"
+    head: Literal["linear", "none"] = Field("linear", description="none: the pooled features as they are")
     head_init: Literal["kaiming", "default"] = "kaiming"
     freeze_batch_norm: bool = False
 
@@ -68,15 +76,32 @@ class LossPart(Part):
 
 
 class BatchPart(Part):
-    classes: int = Field(32, ge=1, description="classes in a batch")
-    samples: int = Field(4, ge=1, description="samples of each class in a batch")
+    """`classes` x `samples`, 32 x 4 where nothing is said, or `size` images at random."""
+
+    classes: int | None = Field(None, ge=1, description="classes in a batch")
+    samples: int | None = Field(None, ge=1, description="samples of each class in a batch")
+    size: int | None = Field(None, ge=1, description="images at random, in place of classes x samples")
     accumulate: int = Field(1, ge=1, description="equal pieces that a batch is worked through in")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _balanced_unless_said(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("size") is not None:
+            return given
+        return {"classes": 32, "samples": 4} | given
 
     @model_validator(mode="after")
     def _divides(self) -> "BatchPart":
-        if self.classes % self.accumulate:
+        if self.size is not None and (self.classes or self.samples):
             raise ValueError(
-                f"accumulate {self.accumulate} must divide the {self.classes} classes of a batch"
+                f"size {self.size} draws at random: leave classes and samples out, or set batches.size=null"
+            )
+        if self.size is None and not (self.classes and self.samples):
+            raise ValueError("give classes and samples, or size")
+        if (self.size or self.classes or 0) % self.accumulate:
+            raise ValueError(
+                f"accumulate {self.accumulate} must divide the "
+                + (f"{self.size} images of a batch" if self.size else f"{self.classes} classes of a batch")
             )
         return self
 
@@ -84,8 +109,8 @@ class BatchPart(Part):
 class OptimizerPart(Part):
     """The authors use Adam with eps = 1, which makes it nearly SGD with momentum."""
 
-    name: Literal["adam", "adamw", "rmsprop", "sgd"] = "adam"
-    eps: float = Field(1e-8, gt=0, description="of adam, adamw and rmsprop")
+    name: Literal["adam", "adamw", "radam", "rmsprop", "sgd"] = "adam"
+    eps: float = Field(1e-8, gt=0, description="of all but sgd")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd and rmsprop")
     nesterov: bool = Field(False, description="of sgd")
     weight_decay: float = Field(0.0, ge=0)
@@ -100,7 +125,11 @@ class Phase(Part):
     learning_rate: float = Field(gt=0, description="of the backbone")
     head_learning_rate: float | None = Field(None, gt=0, description="else that of the backbone")
     proxy_learning_rate: float = Field(gt=0, description="of all that the loss owns")
+    network_learning_rate: float | None = Field(
+        None, gt=0, description="of the network that hist and intra_batch train, else that of proxies"
+    )
     freeze_backbone: bool = Field(False, description="train head and loss alone: a warm-up")
+    warm_up_steps: int = Field(0, ge=0, description="batches over which rates rise from zero, linearly")
     schedule: Literal["constant", "step", "cosine", "plateau"] = "constant"
     step_epochs: int = Field(10, ge=1, description="schedule step: epochs between two drops")
     gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of a drop")
@@ -234,7 +263,7 @@ def read_recipe(path: Path) -> Recipe:
 
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with softwarp."""
-    return sorted(path.stem for path in _folder().glob("*.yaml"))
+    return sorted(path.stem for path in _folder().glob("*.yaml") if not path.stem.startswith("table_"))
 
 
 def find_recipe(name: str) -> Path:
@@ -246,7 +275,7 @@ def find_recipe(name: str) -> Path:
     if Path(name).is_file():
         return Path(name)
     packaged = _folder() / f"{Path(name).stem}.yaml"
-    if not packaged.is_file():
+    if packaged.stem not in recipe_names():
         near = get_close_matches(Path(name).stem, recipe_names(), n=1) or [", ".join(recipe_names())]
         raise ValueError(f"there is no recipe {name!r}; did you mean {near[0]}?")
     return packaged

@@ -22,6 +22,16 @@ def factor(phase: Phase, epoch: float, drops: int = 0) -> float:
     return 1.0
 
 
+def warm_up(phase: Phase, step: int) -> float:
+    """Return the most that the phase's learning rates may be multiplied with, `step` batches after its start.
+
+    >>> phase = Phase(epochs=1, learning_rate=1, proxy_learning_rate=1, warm_up_steps=4)
+    >>> [warm_up(phase, step) for step in range(6)]
+    [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    """
+    return min(1.0, (step + 1) / phase.warm_up_steps) if phase.warm_up_steps else 1.0
+
+
 def stretches(phases: tuple[Phase, ...], epoch_steps: int) -> Iterator[tuple[int, Phase, int, int]]:
     """Yield each phase with its number, first step and last step plus one."""
     first = 0

@@ -26,7 +26,7 @@ from softwarp.metrics import average_distance_to_proxy
 from softwarp.overrides import check_batches
 from softwarp.recipe import Phase, Recipe
 from softwarp.runs import Counts, Item, Result, Run
-from softwarp.schedule import factor, stretches
+from softwarp.schedule import factor, stretches, warm_up
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -95,7 +95,7 @@ def work_through(job: Job, advance: Callable[[], None]) -> None:
                 start_phase(phase, job)
             while state.step < last:
                 batch = next(stream)
-                set_rates(job, phase, (state.step - first) / epoch_steps)
+                set_rates(job, phase, state.step - first)
                 value = take_step(job, phase, number, batch)
                 state.step += 1
                 state.loss += value
@@ -161,12 +161,14 @@ def start_phase(phase: Phase, job: Job) -> None:
     contract.start_phase(job.loss, phase.loss_settings)
 
 
-def set_rates(job: Job, phase: Phase, epoch: float) -> None:
-    """Set the learning rates of backbone, head and loss, `epoch` epochs after the phase's start."""
+def set_rates(job: Job, phase: Phase, step: int) -> None:
+    """Set the learning rates of backbone, head and loss, `step` batches after the phase's start."""
     head = phase.head_learning_rate or phase.learning_rate
-    rates = (phase.learning_rate, head, phase.proxy_learning_rate)
-    for group, rate in zip(job.optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate * factor(phase, epoch, job.state.drops)
+    network = phase.network_learning_rate or phase.proxy_learning_rate
+    rates = (phase.learning_rate, head, phase.proxy_learning_rate, network)
+    now = min(factor(phase, step / len(job.batches), job.state.drops), warm_up(phase, step))
+    for group, rate in zip(job.optimizer.param_groups, rates, strict=False):  # few losses have a network
+        group["lr"] = rate * now
 
 
 def end_epoch(job: Job, phase: Phase, number: int) -> bool:
@@ -316,7 +318,7 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
     settings = job.recipe.loss.settings | job.recipe.phases[number].loss_settings
     return BlowUpError(
         f"training blew up in phase {number}, epoch {epoch + 1}, step {step}: {what}; {culprits}. Loss "
-        f"{job.recipe.loss.name} with {settings}, learning rates of backbone, head and proxies {rates}. The "
+        f"{job.recipe.loss.name} with {settings}, learning rates of backbone, head and loss {rates}. The "
         f"last good checkpoint is in {job.run.folder}. Lower the "
         "learning rates, or raise k1 if the loss has one"
     )

@@ -77,6 +77,25 @@ def test_training_transforms_do_what_their_names_say():
         assert min(spans_seen) < 0 < max(spans_seen)  # both ways round
 
 
+@pytest.mark.parametrize("name", images.TRAIN_TRANSFORMS)
+def test_colours_jitter_and_rectangles_are_erased_where_asked(name):
+    image = Image.new("RGB", (40, 40), RED)
+    torch.manual_seed(0)
+
+    def draw(**settings):
+        transform = train_transform(name, resize=20, crop=16, **settings)
+        return torch.stack([transform(image) for _ in range(40)])
+
+    assert (draw() == torch.tensor(RED).view(3, 1, 1)).all()
+    jittered = draw(color_jitter=(0.3, 0.0, 0.0, 0.0))
+    assert (jittered.amax((2, 3)) == jittered.amin((2, 3))).all()  # one colour per image
+    assert 170 <= int(jittered[:, 0].min()) < 220
+    erased = (draw(erase=0.5) == torch.tensor(images.GREY).view(3, 1, 1)).all(1).float().mean((1, 2))
+    assert 10 <= int((erased > 0).sum()) <= 30  # about half of the images
+    assert erased[erased > 0].min() > 0.005
+    assert erased.max() < 0.45
+
+
 def test_what_cannot_be_is_answered_with_what_can():
     with pytest.raises(ValueError, match=r"'random_resize_crop'; did you mean random_resized_crop\?"):
         train_transform("random_resize_crop", resize=8, crop=8)

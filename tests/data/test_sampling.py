@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softwarp.data.sampling import BalancedBatches, Draws
+from softwarp.data.sampling import BalancedBatches, Draws, RandomBatches
 
 
 @given(
@@ -60,6 +60,41 @@ def test_too_few_classes_are_named():
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=3, samples_per_class=1, seed=0)
     with pytest.raises(ValueError, match="at least 1"):
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=1, samples_per_class=0, seed=0)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 9))
+def test_random_batches_show_no_item_twice_in_an_epoch(count, size, seed):
+    size = min(size, count)
+    batches = RandomBatches(count, size=size, seed=seed)
+    seen = list(batches.of_epoch(0))
+    assert len(seen) == len(batches) == count // size
+    assert {len(batch) for batch in seen} == {size}
+    items = [item for batch in seen for item in batch]
+    assert len(set(items)) == len(items)
+    assert set(items) <= set(range(count))
+
+
+def test_random_batches_depend_on_seed_and_epoch_alone():
+    first, again, other = (RandomBatches(60, size=7, seed=seed) for seed in (0, 0, 1))
+    assert list(first.of_epoch(3)) == list(again.of_epoch(3))
+    assert list(first.of_epoch(3)) != list(first.of_epoch(4))
+    assert list(first.of_epoch(3)) != list(other.of_epoch(3))
+    left_out = {epoch: set(range(60)) - {i for b in first.of_epoch(epoch) for i in b} for epoch in (0, 1)}
+    assert left_out[0] != left_out[1]  # no image is left out for good
+    with pytest.raises(ValueError, match=r"takes 61 images but there are only 60; lower batches\.size"):
+        RandomBatches(60, size=61, seed=0)
+
+
+def test_random_draws_resume_at_any_batch_and_are_shared():
+    batches = RandomBatches(13, size=4, seed=0)
+    whole = list(Draws(batches, epochs=3))
+    assert len(whole) == 9
+    for start in range(10):
+        assert list(Draws(batches, epochs=3, start=start)) == whole[start:]
+    shares = [list(Draws(batches, epochs=3, rank=rank, processes=2)) for rank in (0, 1)]
+    assert [left + right for left, right in zip(*shares, strict=True)] == whole
+    with pytest.raises(ValueError, match="batch of 4 cannot be shared by 3"):
+        Draws(batches, epochs=1, processes=3)
 
 
 def test_draws_go_on_from_any_batch_with_seeds_of_their_own():

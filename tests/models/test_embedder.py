@@ -120,8 +120,20 @@ def test_the_head_can_start_as_torch_does():
     assert head.bias.any()
 
 
+def test_without_a_head_pooled_features_are_the_embeddings():
+    model = Embedder("small_conv", 128, head="none", norm="none", pooling="avg").eval()
+    with torch.no_grad():
+        expected = model.backbone(GLYPHS / 255).mean(dim=(2, 3))
+        torch.testing.assert_close(model(GLYPHS), expected)
+    assert model.head_parameters() == []
+    with pytest.raises(
+        ValueError, match=r"128 features of the backbone, not 8; set model\.embedding_size=128"
+    ):
+        Embedder("small_conv", 8, head="none")
+
+
 def test_wrong_choices_are_named():
-    for name in ("pooling", "norm", "head_init"):
+    for name in ("pooling", "norm", "head", "head_init"):
         with pytest.raises(ValueError, match=f"{name} is one of .*, not 'median'"):
             Embedder("small_conv", 8, **{name: "median"})
 

@@ -17,21 +17,30 @@ Words = Annotated[
 ]
 
 
-def recipes() -> None:
+def recipes(
+    table: Annotated[
+        int | None, typer.Option(help="Show this table of the paper: published figures, recipes. There is 1.")
+    ] = None,
+) -> None:
     """List the recipes that come with softwarp."""
+    if table is not None:
+        from softwarp.commands.paper_table import show_table
+
+        show_table(table)
+        return
     from rich.console import Console
     from rich.table import Column, Table
 
     from softwarp.recipe import find_recipe, read_recipe, recipe_names
 
-    table = Table(Column("recipe", no_wrap=True), "data", "backbone", "loss", "epochs", "published")
+    listed = Table(Column("recipe", no_wrap=True), "data", "backbone", "loss", "epochs", "published")
     for name in recipe_names():
         recipe = read_recipe(find_recipe(name))
         epochs = " + ".join(str(phase.epochs) for phase in recipe.phases)
         published = recipe.paper.get("published", {})
         known = ", ".join(f"{metric} {value}" for metric, value in list(published.items())[:1])
-        table.add_row(name, recipe.data.name, recipe.model.backbone, recipe.loss.name, epochs, known)
-    Console().print(table)
+        listed.add_row(name, recipe.data.name, recipe.model.backbone, recipe.loss.name, epochs, known)
+    Console().print(listed)
 
 
 def show(words: Words = None) -> None:
@@ -72,7 +81,13 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
         name, source, settings = path.stem, path.name, read_settings(path)
     for change in changes:
         if change.startswith("loss.name="):
-            settings = change_loss(settings, change.partition("=")[2])
+            from softwarp.commands.loss_change import explain_change
+            from softwarp.commands.progress import note
+
+            loss = change.partition("=")[2]
+            for line in explain_change(settings, loss):
+                note(line)
+            settings = change_loss(settings, loss)
             name += f"-{settings['loss']['name']}"
     settings = override(settings, changes)
     if protocol:

@@ -1,4 +1,4 @@
-"""Class-balanced batches: some classes, some samples of each."""
+"""Batches: some classes and some samples of each, or images at random."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -36,7 +36,8 @@ class BalancedBatches(Sampler[list[int]]):
             )
         self.classes_per_batch, self.samples_per_class = classes_per_batch, samples_per_class
         self.seed, self.epoch = seed, 0
-        self.length = max(1, len(labels) // (classes_per_batch * samples_per_class))
+        self.size = classes_per_batch * samples_per_class
+        self.length = max(1, len(labels) // self.size)
 
     def __len__(self) -> int:
         return self.length
@@ -65,6 +66,33 @@ class BalancedBatches(Sampler[list[int]]):
             yield batch
 
 
+class RandomBatches:
+    """Batches of `size` items out of `count`, whatever their classes.
+
+    An epoch goes through the items in random order; those that do not fill a last batch are left out of it.
+    The order depends on `seed` and the epoch alone.
+
+    >>> batches = RandomBatches(7, size=3, seed=0)
+    >>> [len(batch) for batch in batches.of_epoch(0)]
+    [3, 3]
+    """
+
+    def __init__(self, count: int, *, size: int, seed: int) -> None:
+        if size > count:
+            raise ValueError(f"a batch takes {size} images but there are only {count}; lower batches.size")
+        self.count, self.size, self.seed = count, size, seed
+
+    def __len__(self) -> int:
+        return self.count // self.size
+
+    def of_epoch(self, epoch: int) -> Iterator[list[int]]:
+        """Yield the batches of that epoch."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        order = torch.randperm(self.count, generator=generator)
+        for start in range(0, len(self) * self.size, self.size):
+            yield order[start : start + self.size].tolist()
+
+
 class Draws(Sampler[list[tuple[int, int]]]):
     """Yield this process's share of every batch from a position on: pairs (item, seed of its augmentation).
 
@@ -81,7 +109,7 @@ class Draws(Sampler[list[tuple[int, int]]]):
 
     def __init__(
         self,
-        batches: BalancedBatches,
+        batches: BalancedBatches | RandomBatches,
         *,
         epochs: int,
         start: int = 0,
@@ -89,11 +117,11 @@ class Draws(Sampler[list[tuple[int, int]]]):
         processes: int = 1,
         pieces: int = 1,
     ) -> None:
-        size = batches.classes_per_batch * batches.samples_per_class
+        size = batches.size
         if size % (processes * pieces):
             raise ValueError(
                 f"a batch of {size} cannot be shared by {processes} processes in {pieces} pieces each; make "
-                f"batches.classes x batches.samples a multiple of {processes * pieces}"
+                f"batches.classes x batches.samples, or batches.size, a multiple of {processes * pieces}"
             )
         self.batches, self.steps, self.start = batches, epochs * len(batches), start
         part = size // pieces // processes

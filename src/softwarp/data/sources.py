@@ -74,6 +74,8 @@ def load_source(
     resize: int,
     crop: int,
     scale: tuple[float, float],
+    color_jitter: tuple[float, float, float, float] | None,
+    erase: float,
     cache: bool,
     strict: bool,
     advance: Callable[[], None] | None = None,
@@ -93,6 +95,8 @@ def load_source(
         resize=resize,
         crop=crop,
         scale=scale,
+        color_jitter=color_jitter,
+        erase=erase,
         max_classes=max_classes,
         cache=cache,
         strict=strict,
@@ -130,6 +134,8 @@ def image_source(
     resize: int,
     crop: int,
     scale: tuple[float, float],
+    color_jitter: tuple[float, float, float, float] | None = None,
+    erase: float = 0.0,
     max_classes: int | None = None,
     cache: bool = False,
     strict: bool = False,
@@ -138,7 +144,9 @@ def image_source(
     """Return the images of a data set on disk, divided by class as the plan says."""
     table = read_table(name, root)
     division = limit(divide(table.labels, table.splits, plan, names=table.names), table.labels, max_classes)
-    to_train = train_transform(transform, resize=resize, crop=crop, scale=scale)
+    to_train = train_transform(
+        transform, resize=resize, crop=crop, scale=scale, color_jitter=color_jitter, erase=erase
+    )
     to_test = test_transform(resize=resize, crop=crop)
 
     def images(positions: Positions, labels: Tensor) -> tuple[Images, Images]:

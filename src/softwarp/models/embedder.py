@@ -11,6 +11,7 @@ from softwarp.models.backbones import build_backbone
 from softwarp.models.pooling import POOLINGS
 
 NORMS = ("before", "after", "none")
+HEADS = ("linear", "none")
 HEAD_INITS = ("kaiming", "default")
 
 
@@ -26,6 +27,7 @@ class Embedder(nn.Module):
         pooling: `max+avg`, `avg`, `max` or `gem`, whose power is learned with the head.
         norm: layer norm without affine `before` the linear layer (the paper's authors, ProxyNCA++), `after`
             it (HIST) or `none`.
+        head: `linear`, or `none`: pooled features are the embeddings (cross entropy, Boudiaf et al. 2020).
         head_init: `kaiming` (normal, fan out, zero bias) or `default`, torch's own (the authors on SOP).
         freeze_batch_norm: the backbone's BatchNorm layers keep their statistics, `train()` or not, and their
             scale and shift get no gradient.
@@ -39,19 +41,22 @@ class Embedder(nn.Module):
         pretrained: bool | str = False,
         pooling: str = "max+avg",
         norm: str = "before",
+        head: str = "linear",
         head_init: str = "kaiming",
         freeze_batch_norm: bool = False,
     ) -> None:
         super().__init__()
         _check_choice("pooling", pooling, tuple(POOLINGS))
         _check_choice("norm", norm, NORMS)
+        _check_choice("head", head, HEADS)
         _check_choice("head_init", head_init, HEAD_INITS)
         self.backbone = build_backbone(backbone, pretrained=pretrained)
         self.pool = POOLINGS[pooling]()
         self.norm = _layer_norm(self.backbone.channels) if norm == "before" else nn.Identity()
-        self.head = nn.Linear(self.backbone.channels, embedding_size)
+        self.embedding_size = embedding_size
+        self.head = _build_head(head, self.backbone.channels, embedding_size)
         self.last_norm = _layer_norm(embedding_size) if norm == "after" else nn.Identity()
-        if head_init == "kaiming":
+        if head_init == "kaiming" and isinstance(self.head, nn.Linear):
             nn.init.kaiming_normal_(self.head.weight, mode="fan_out")
             nn.init.zeros_(self.head.bias)
         self.mean: Tensor
@@ -109,6 +114,17 @@ class Embedder(nn.Module):
     def head_parameters(self) -> list[nn.Parameter]:
         """Return all other parameters: the linear layer, and the power of `gem`."""
         return [value for name, value in self.named_parameters() if not name.startswith("backbone.")]
+
+
+def _build_head(head: str, channels: int, embedding_size: int) -> nn.Module:
+    if head == "linear":
+        return nn.Linear(channels, embedding_size)
+    if embedding_size != channels:
+        raise ValueError(
+            f"without a head embeddings are the {channels} features of the backbone, not {embedding_size}; "
+            f"set model.embedding_size={channels}"
+        )
+    return nn.Identity()
 
 
 def _layer_norm(size: int) -> nn.LayerNorm:

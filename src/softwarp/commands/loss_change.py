@@ -1,0 +1,46 @@
+"""What `loss.name=X` on the command line takes from the recipe, and what from the card of X."""
+
+import re
+from typing import Any
+
+from softwarp.losses import card_of
+from softwarp.losses.contract import Training
+from softwarp.overrides import change_loss
+from softwarp.recipe import parse_recipe
+
+LARGE_EPS = 0.1  # of an optimizer: with it Adam is nearly SGD with momentum, and learning rates are large
+
+
+def explain_change(settings: dict[str, Any], name: str) -> list[str]:
+    """Return what a recipe keeps when it gets the loss of that name, and what the loss's card gives: a line.
+
+    A second line warns of an optimizer's eps that the loss was not published with. A recipe that has this
+    loss already needs no word.
+    """
+    card, recipe = card_of(name), parse_recipe(change_loss(settings, name))
+    if settings["loss"]["name"] == name:
+        return []
+    batches, optimizer = recipe.batches, recipe.optimizer
+    size = f"{batches.size} images" if batches.size else f"{batches.classes} x {batches.samples}"
+    eps = "" if optimizer.name == "sgd" else f" with eps {optimizer.eps:g}"
+    lines = [
+        f"from the recipe: data, model, epochs, the model's rates, {optimizer.name}{eps}, batches of {size}; "
+        f"from the card of {name}: its settings, {card.proxy_rate_ratio:g} times the head's rate for what it "
+        f"owns. Its training there ({card.training.by}): {str(card.training).partition(' (')[0]}"
+    ]
+    if eps and optimizer.eps >= LARGE_EPS > published_eps(card.training):
+        lines.append(
+            f"optimizer.eps {optimizer.eps:g} suits few losses, and {name} was not trained with it: "
+            "set optimizer.eps=1e-8 and lower rates"
+        )
+    return lines
+
+
+def published_eps(training: Training) -> float:
+    """Return the optimizer's eps that a card speaks of, 0 where it does not.
+
+    >>> published_eps(card_of("proxy_nca_pp").training)
+    1.0
+    """
+    said = re.search(r"\beps (\d+(\.\d+)?)", training.details)
+    return float(said[1]) if said else 0.0
