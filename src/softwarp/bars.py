@@ -31,7 +31,7 @@ def show_note(text: str, progress: "Progress | None") -> None:
     if progress is None:
         warnings.warn(text, stacklevel=2)
     elif processes.is_main():
-        progress.console.print(text, style="yellow", soft_wrap=True)
+        progress.console.print(text, style="yellow", soft_wrap=True, markup=False, highlight=False)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from softwarp.commands.evaluate import evaluate
 from softwarp.commands.losses import losses
 from softwarp.commands.recipes import recipes, show
 from softwarp.commands.train import train
+from softwarp.files import printable
 
 app = typer.Typer(
     name="softwarp",
@@ -34,7 +35,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
+        typer.secho(f"error: {printable(str(error))}", fg="red", err=True)
         sys.exit(2)
 
 

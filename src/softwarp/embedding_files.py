@@ -6,6 +6,7 @@ Every wrong input is a ValueError that says what is wrong and how to mend it.
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def load_labels(path: Path) -> list[str]:
     """
     _check_file(path, (".npy", ".csv", ".txt", ".npz", ".safetensors"), "labels")
     if path.suffix == ".txt":
-        labels = _text(path).rstrip().splitlines()
+        labels = _lines(path)
     elif path.suffix == ".csv":
         labels = _csv_column(path)
     else:
@@ -142,7 +143,7 @@ def load_pairs(path: Path) -> list[Pair]:
     """The pairs of an LFW-style pairs.txt: `name 1 4` for one person, `name 1 other 2` for two."""
     _check_file(path, (".txt",), "pairs")
     pairs = []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         words = line.split("\t") if "\t" in line else line.split()
         if number == 1 and len(words) in (1, 2) and all(word.isdigit() for word in words):
             continue  # the head: number of folds, pairs a fold
@@ -228,8 +229,19 @@ def _text(path: Path) -> str:
         raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8") from None
 
 
+def _lines(path: Path) -> list[str]:
+    """The lines, cut at line ends alone: str.splitlines would also cut at U+2028, which a name may hold."""
+    text = _text(path).rstrip()
+    return text.split("\n") if text else []
+
+
 def _csv_column(path: Path) -> list[str]:
-    table = [row or [""] for row in csv.reader(_text(path).rstrip().splitlines())]
+    try:
+        table = [row or [""] for row in csv.reader(io.StringIO(_text(path).rstrip()))]
+    except csv.Error as error:
+        raise ValueError(
+            f"{path} cannot be read: {error}; close every quote, save it as CSV in UTF-8"
+        ) from None
     if not table:
         raise ValueError(f"{path} holds no labels")
     head = [name.strip().lower() for name in table[0]]

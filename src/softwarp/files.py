@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old content or the new one, never a broken mixture."""
+"""Writing files so that a crash leaves the old content or the new one, and showing their names safely."""
 
 import json
 import os
@@ -53,6 +53,17 @@ def cache_folder() -> Path:
     """Return the user's cache folder for softwarp; `SOFTWARP_CACHE` overrides it."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("SOFTWARP_CACHE") or Path(base) / "softwarp")
+
+
+def printable(text: str) -> str:
+    r"""Return the text with what a terminal would act on, or cannot show, as escapes; line ends stay.
+
+    >>> printable("wren \x1b[2J\udcff")
+    'wren \\x1b[2J\\udcff'
+    """
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text
+    )
 
 
 def _umask() -> int:

@@ -15,15 +15,18 @@ STEPS = 60  # of training at least, so that a small folder gets many epochs
 SAMPLED = 64  # images whose size is looked at
 
 
-def settings_for(root: Path, *, protocol: Judged, cuda: bool) -> dict[str, Any]:
+def settings_for(root: Path, *, protocol: Judged, cuda: bool, depth: int | None = None) -> dict[str, Any]:
     """Return the settings of a recipe for a folder of class folders, or a CSV file.
 
     A pretrained EfficientNet-Lite0 with frozen batch norm is warmed up (head and proxies alone) and then
     trained with the warped softmax under a cosine schedule. Small data sets get more epochs, images smaller
     than the usual crop a smaller one.
+
+    Args:
+        depth: how deep class folders lie, as in `read_folder`.
     """
     name = "csv" if root.suffix.lower() == ".csv" else "folder"
-    table = read_table(name, root)
+    table = read_table(name, root, depth=depth)
     train = divide(table.labels, table.splits, SplitPlan(protocol), names=table.names).train
     counts = np.unique(table.labels[train], return_counts=True)[1]
     samples = int(min(4, max(2, statistics.median_low(counts.tolist()))))
@@ -37,6 +40,7 @@ def settings_for(root: Path, *, protocol: Judged, cuda: bool) -> dict[str, Any]:
         "data": {
             "name": name,
             "root": str(root),
+            "depth": depth,
             "resize": crop * 9 // 8,
             "crop": crop,
             "scale": [0.3, 1.0],

@@ -27,6 +27,9 @@ class DataPart(Part):
 
     name: Literal["glyphs", "cub", "cars", "sop", "inshop", "folder", "csv"] = "glyphs"
     root: str | None = Field(None, description="folder of the data set, or the CSV file; glyphs need none")
+    depth: int | None = Field(
+        None, ge=1, description="layout folder: how deep class folders lie below the root or a split; else 1"
+    )
     max_classes: int | None = Field(None, ge=2, description="use no more training and evaluation classes")
     train_transform: Literal["random_resized_crop", "resize_random_crop"] = "random_resized_crop"
     resize: int = Field(256, ge=1, description="shorter side before the crop")

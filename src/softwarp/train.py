@@ -63,6 +63,8 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
             decoding_bar(progress if recipe.data.cache else None) as advance,
         ):
             source = load_source(plan=plan, advance=advance, **settings)
+        for note in source.notes:
+            show_note(note, progress)
         processes.from_main(lambda: stack.enter_context(run.locked()))
         if resume and run.started():
             run.check_recipe(recipe)

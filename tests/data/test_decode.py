@@ -1,3 +1,5 @@
+import errno
+
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
@@ -104,15 +106,35 @@ def test_what_is_broken_is_named_with_its_cause(tmp_path, monkeypatch):
         read_image(tmp_path / "bomb.png")
 
 
-def test_errors_of_the_system_pass_as_they_are(tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError):
+def test_floats_from_0_to_1_are_scaled_and_others_refused(tmp_path):
+    def floats(*values):
+        Image.fromarray(np.array([values], np.float32)).save(tmp_path / "floats.tif")
+        return tmp_path / "floats.tif"
+
+    assert np.asarray(read_image(floats(0, 0.5, 1)))[0, :, 2].tolist() == [0, 128, 255]
+    for values in ((0, 128, 255), (-0.1, 1), (0, float("nan"))):
+        with pytest.raises(ValueError, match=r"floats\.tif: float pixels from .*scale them to 0\.\.1"):
+            read_image(floats(*values))
+
+
+def test_a_file_that_is_missing_or_may_not_be_read_is_broken_and_others_errors_pass(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"missing\.jpg: the file is missing"):
         read_image(tmp_path / "missing.jpg")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(ValueError, match="Is a directory"):
         read_image(tmp_path)
 
-    def exhausted(*_):
-        raise MemoryError
+    def refuse(error):
+        def fail(*_):
+            raise error
 
-    monkeypatch.setattr(Image, "open", exhausted)
-    with pytest.raises(MemoryError):  # it says nothing about the image
+        monkeypatch.setattr(Image, "open", fail)
+
+    refuse(PermissionError(errno.EACCES, "Permission denied"))  # chmod does not stop root
+    with pytest.raises(ValueError, match=r"image\.jpg: Permission denied"):
+        read_image(tmp_path / "image.jpg")
+    refuse(OSError(errno.EMFILE, "Too many open files"))
+    with pytest.raises(OSError, match="Too many"):  # it says nothing about the image
+        read_image(tmp_path / "image.jpg")
+    refuse(MemoryError())
+    with pytest.raises(MemoryError):
         read_image(tmp_path / "image.jpg")

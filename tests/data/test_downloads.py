@@ -3,6 +3,7 @@ import io
 import tarfile
 import threading
 import zipfile
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -237,12 +238,46 @@ def refused(server, tmp_path, content, name="cub"):
         ("CUB_200_2011/link", tarfile.SYMTYPE, "../../../escaped"),
         ("CUB_200_2011/link", tarfile.SYMTYPE, "/etc/passwd"),
         ("CUB_200_2011/link", tarfile.LNKTYPE, "../../escaped"),
+        ("CUB_200_2011/link", tarfile.SYMTYPE, "images.txt"),
+        ("CUB_200_2011/link", tarfile.LNKTYPE, "CUB_200_2011/images.txt"),
         ("CUB_200_2011/pipe", tarfile.FIFOTYPE, ""),
         ("CUB_200_2011/device", tarfile.CHRTYPE, ""),
     ],
 )
 def test_a_tar_member_cannot_leave_the_folder(server, cub, tmp_path, member, kind, link):
     refused(server, tmp_path, packed(tmp_path / "made", members=[(member, kind)], link=link))
+
+
+def test_a_tar_whose_folder_is_a_link_to_its_sibling_is_refused(server, cub, tmp_path):
+    made = tmp_path / "made"
+    (made / "CUB_200_2011").rename(made / "birds")
+    (made / "CUB_200_2011").symlink_to("birds")
+    assert "'CUB_200_2011' is a link" in refused(server, tmp_path, packed(made))
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_an_archive_that_swells_beyond_measure_is_refused(server, cub, tmp_path, monkeypatch, kind):
+    for name, archive in list(downloads.ARCHIVES.items()):
+        monkeypatch.setitem(downloads.ARCHIVES, name, replace(archive, size=100_000))
+    made = tmp_path / "made"
+    (made / "CUB_200_2011" / "zeros").write_bytes(bytes(300_001))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as content:
+        content.writestr("Stanford_Online_Products/zeros", bytes(300_001))
+    name, bomb = ("cub", packed(made)) if kind == "tar" else ("sop", buffer.getvalue())
+    assert len(bomb) < 3000
+    assert "300,000 are the most" in refused(server, tmp_path, bomb, name)
+
+
+def test_a_part_that_is_a_link_is_not_written_through(server, cub, tmp_path):
+    server.content = cub
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "CUB_200_2011.tgz.part").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match=r"CUB_200_2011\.tgz\.part is a link"):
+        download("cub", tmp_path / "data", address=server.address, md5=md5(cub))
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert server.asked == []
 
 
 def test_an_absolute_tar_member_lands_in_the_temporary_folder(server, cub, tmp_path):
@@ -311,7 +346,7 @@ def test_names_that_cannot_be_fetched(tmp_path):
 
 def test_the_command_fetches_once(server, cub, tmp_path, monkeypatch):
     server.content = cub
-    archive = downloads.Archive(server.address, "CUB_200_2011.tgz", "CUB_200_2011", md5(cub))
+    archive = downloads.Archive(server.address, "CUB_200_2011.tgz", "CUB_200_2011", md5(cub), 10_000)
     monkeypatch.setitem(downloads.ARCHIVES, "cub", archive)
     first, second = (CliRunner().invoke(app, ["cub", "--to", str(tmp_path / "data")]) for _ in range(2))
     assert (first.exit_code, second.exit_code) == (0, 0), first.output

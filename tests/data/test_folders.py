@@ -1,5 +1,5 @@
 import os
-from pathlib import Path
+import sys
 
 import pytest
 from support.layouts import write
@@ -33,19 +33,133 @@ def test_top_folders_are_splits_only_if_all_are(tmp_path):
     assert table.splits is None
 
 
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("Train", "train"),
+        ("training", "train"),
+        ("val", "validation"),
+        ("valid", "validation"),
+        ("Validation", "validation"),
+        ("dev", "validation"),
+        ("test", "test"),
+        ("TESTING", "test"),
+        ("eval", "test"),
+    ],
+)
+def test_the_usual_names_of_splits_are_known(tmp_path, name, split):
+    write(tmp_path, f"{name}/wren/1.jpg", "query/gull/1.jpg")
+    table = read_table("folder", tmp_path)
+    assert dict(zip(table.paths, table.splits, strict=True))[f"{name}/wren/1.jpg"] == split
+    assert table.names == ("gull", "wren")
+
+
+@pytest.mark.parametrize(
+    "tops", [("train", "valid", "extra"), ("train_images", "test_images"), ("fold", "Test 2")]
+)
+def test_folders_that_look_like_splits_and_are_none_stop(tmp_path, tops):
+    write(tmp_path, *(f"{top}/{name}/1.jpg" for top in tops for name in ("wren", "gull")))
+    with pytest.raises(ValueError, match="look like splits") as caught:
+        read_table("folder", tmp_path)
+    named = [top for top in tops if top not in ("extra", "fold")]
+    assert all(top in str(caught.value) for top in named)
+    assert "data.depth=1" in str(caught.value)
+    assert read_table("folder", tmp_path, depth=1).names == tuple(sorted(tops))
+
+
+def test_classes_two_folders_deep_are_offered(tmp_path):
+    deep = [f"{kind}/{breed}" for kind, breeds in {"cats": "ab", "dogs": "cde"}.items() for breed in breeds]
+    write(tmp_path, *(f"{place}/{k}.jpg" for place in deep for k in range(12)))
+    with pytest.raises(ValueError, match=r"either 2 \(cats, dogs\) or 5 \(cats/a.*data\.depth=2"):
+        read_table("folder", tmp_path)
+    assert read_table("folder", tmp_path, depth=1).names == ("cats", "dogs")
+    assert read_table("folder", tmp_path, depth=2).names == tuple(deep)
+    write(tmp_path, "cats/loose.jpg")  # one of 61 does not change what is meant
+    with pytest.raises(ValueError, match=r"data\.depth=2"):
+        read_table("folder", tmp_path)
+    table = read_table("folder", tmp_path, depth=2)
+    assert len(table.paths) == 60
+    assert any("cats/loose.jpg" in note for note in table.notes)
+    write(tmp_path, *(f"cats/loose {k}.jpg" for k in range(9)))  # ten of 70 are a class's own
+    assert read_table("folder", tmp_path).names == ("cats", "dogs")
+
+
+def test_classes_two_folders_deep_in_splits(tmp_path):
+    write(tmp_path, "train/cats/a/1.jpg", "train/dogs/b/1.jpg", "test/cats/c/1.jpg")
+    with pytest.raises(ValueError, match=r"either 2 \(cats, dogs\) or 3 \(cats/a, cats/c, dogs/b\)"):
+        read_table("folder", tmp_path)
+    table = read_table("folder", tmp_path, depth=2)
+    assert table.names == ("cats/a", "cats/c", "dogs/b")
+    assert table.splits == ("test", "train", "train")
+
+
+def test_classes_are_sorted_by_name_whatever_their_letters(tmp_path):
+    write(tmp_path, "gull/b.jpg", "gull-2/a.jpg", "gull/a/z.jpg", "gull/a-b.jpg")  # "-" comes before "/"
+    table = read_table("folder", tmp_path)
+    assert table.paths == ("gull/a-b.jpg", "gull/a/z.jpg", "gull/b.jpg", "gull-2/a.jpg")
+
+
+def noted(table, *words):
+    """Whether one of the notes has all these words."""
+    return any(all(word in note for word in words) for note in table.notes)
+
+
+def test_what_is_left_out_of_a_folder_is_said(tmp_path):
+    write(tmp_path, "wren/a.jpg", "gull/b.jpg")
+    assert read_table("folder", tmp_path).notes == ()
+    write(tmp_path, "stray.jpg", "empty/notes.txt", "wren/c.HEIC", "gull/d.avif", "__MACOSX/wren/._a.jpg")
+    write(tmp_path, "gull/__MACOSX/e.jpg", "wren/.hidden.jpg")
+    table = read_table("folder", tmp_path)
+    assert table.paths == ("gull/b.jpg", "wren/a.jpg")
+    assert noted(table, "in no class folder", "1 (stray.jpg)")
+    assert noted(table, "folders without images", "1 (empty)")
+    assert noted(table, "2 (__MACOSX, gull/__MACOSX)")
+    assert noted(table, "1 .heic", "1 .avif", "1 .txt", "convert .avif and .heic to JPEG")
+    assert len(table.notes) == 4
+
+
+def test_an_empty_split_is_said(tmp_path):
+    write(tmp_path, "train/wren/a.jpg", "train/gull/b.jpg", "test/wren/notes.txt", "train/loose.jpg")
+    table = read_table("folder", tmp_path)
+    assert set(table.splits) == {"train"}
+    assert noted(table, "folders without images", "test")
+    assert noted(table, "in no class folder", "train/loose.jpg")
+
+
 def test_what_is_wrong_with_a_folder(tmp_path):
-    with pytest.raises(ValueError, match="holds no folders"):
+    with pytest.raises(ValueError, match="no class folder with images: it is empty"):
         read_table("folder", tmp_path)
-    write(tmp_path, "wren/a.jpg", "gull/notes.txt", "gull/.b.jpg")
-    with pytest.raises(ValueError, match=r"gull holds no image \(2 other files\)"):
+    write(tmp_path, "stray.jpg", "gull/notes.txt", "gull/b.heic")
+    with pytest.raises(ValueError, match=r"no class folder with images.*stray\.jpg.*convert \.heic"):
         read_table("folder", tmp_path)
-    write(tmp_path, "gull/a.jpg", "stray.jpg")
-    with pytest.raises(ValueError, match=r"stray\.jpg lies in no class folder"):
+    write(tmp_path, "train/a.jpg", "test/b.jpg")
+    with pytest.raises(ValueError, match=r"no class folder with images.*train/a\.jpg.*folder for each class"):
         read_table("folder", tmp_path)
     with pytest.raises(NotADirectoryError, match="is not a folder"):
         read_table("folder", tmp_path / "stray.jpg")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_table("folder", tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_names_that_are_not_utf8_are_left_out_and_shown(tmp_path):
+    write(tmp_path, "wren/a.jpg", "gull/b.jpg")
+    (tmp_path / os.fsdecode(b"gull/b\xff.jpg")).touch()
+    (tmp_path / os.fsdecode(b"owl\xfe")).mkdir()
+    (tmp_path / os.fsdecode(b"owl\xfe/c.jpg")).touch()
+    table = read_table("folder", tmp_path)
+    assert table.names == ("gull", "wren")
+    assert len(table.paths) == 2
+    assert noted(table, "2 (", r"gull/b\udcff.jpg", r"owl\udcfe", "rename")
+    with pytest.raises(ValueError, match=r"owl\\udcfe: .*not UTF-8"):
+        read_table("folder", tmp_path / os.fsdecode(b"owl\xfe"))
+
+
+def test_names_in_notes_do_not_reach_the_terminal_raw(tmp_path):
+    write(tmp_path, "wren/a.jpg", "gull/b.jpg", "\x1b[2J.jpg")
+    (note,) = read_table("folder", tmp_path).notes
+    assert r"\x1b[2J.jpg" in note
+    assert "\x1b" not in note
 
 
 def test_an_unreadable_folder_is_an_error(tmp_path, monkeypatch):
@@ -60,82 +174,3 @@ def test_an_unreadable_folder_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(OSError, match=r"gull cannot be read \(Permission denied\); allow it"):
         read_table("folder", tmp_path)
-
-
-@pytest.mark.parametrize("of", ["folder", "file"])
-def test_a_csv_file(tmp_path, of):
-    write(tmp_path, "x/a.jpg", "x/b, c.jpg", "d.jpg", "e.csv.txt")
-    text = '\ufeffsplit,path,label\ntest,x/a.jpg,10\n\ntrain,"x/b, c.jpg",9\ntest,d.jpg, 10\n'
-    write(tmp_path, "list.csv", text=text)
-    table = read_table("csv", tmp_path if of == "folder" else tmp_path / "list.csv")
-    assert table.root == tmp_path
-    assert table.paths == ("x/a.jpg", "x/b, c.jpg", "d.jpg")
-    assert table.labels.tolist() == [0, 1, 0]
-    assert table.names == ("10", "9")
-    assert table.splits == ("test", "train", "test")
-
-
-def test_a_csv_file_without_splits(tmp_path):
-    write(tmp_path, "a.jpg")
-    write(tmp_path, "list.csv", text="path,label\na.jpg,wren\n")
-    assert read_table("csv", tmp_path).splits is None
-    (tmp_path / "a.jpg").unlink()
-    with pytest.raises(FileNotFoundError, match=r"1 of 1 .*: a\.jpg; unpack"):
-        read_table("csv", tmp_path)
-
-
-def test_a_csv_file_may_name_images_by_absolute_and_by_climbing_paths(tmp_path):
-    write(tmp_path, "lists/a.jpg", "elsewhere/b.jpg", "elsewhere/c.jpg")
-    there = f"{tmp_path}/elsewhere/b.jpg"
-    text = f"path,label\na.jpg,gull\n{there},wren\n../elsewhere/c.jpg,wren\n"
-    write(tmp_path, "lists/list.csv", text=text)
-    table = read_table("csv", tmp_path / "lists")
-    assert table.paths == ("a.jpg", there, "../elsewhere/c.jpg")
-    assert [(table.root / path).is_file() for path in table.paths] == [True, True, True]
-
-
-def test_an_image_listed_by_its_relative_and_its_absolute_path_is_listed_twice(tmp_path, monkeypatch):
-    write(tmp_path, "x/a.jpg")
-    write(tmp_path, "x/list.csv", text=f"path,label\na.jpg,1\n{tmp_path}/x/a.jpg,1\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"line 3: .*x/a\.jpg is listed twice"):
-        read_table("csv", Path("x/list.csv"))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "line 1: the columns must be"),
-        (
-            "path,class\na.jpg,1\n",
-            "line 1: the columns must be path,label or path,label,split; got path,class",
-        ),
-        ("path,label,splits\na.jpg,1,train\n", "line 1: the columns"),
-        ("path,label\n", "lists no images"),
-        ("path,label\na.jpg,1\nb.jpg\n", "line 3: more or fewer cells"),
-        ("path,label\na.jpg,1,2\n", "line 2: more or fewer cells"),
-        ("path,label\na.jpg,\n", "line 2: path and label must not be empty"),
-        ("path,label\n,1\n", "line 2: path and label must not be empty"),
-        ("path,label,split\na.jpg,1,val\n", "line 2: no split is called 'val'"),
-        ("path,label\na.jpg,1\na.jpg,2\n", "line 3: a.jpg is listed twice"),
-        ("path,label\na.jpg,1\n./a.jpg,1\n", "line 3: ./a.jpg is listed twice"),
-        ('path,label\n"a.jpg,1\n', "cannot be read"),
-    ],
-)
-def test_what_is_wrong_with_a_csv_file(tmp_path, text, message):
-    write(tmp_path, "a.jpg", "b.jpg")
-    write(tmp_path, "list.csv", text=text)
-    with pytest.raises(ValueError, match=message):
-        read_table("csv", tmp_path)
-
-
-def test_a_folder_with_two_csv_files_is_ambiguous(tmp_path):
-    write(tmp_path, "a.csv", "b.csv")
-    with pytest.raises(ValueError, match=r"holds 2 \.csv files \(a\.csv, b\.csv\); name the file"):
-        read_table("csv", tmp_path)
-
-
-def test_a_csv_file_that_is_not_text(tmp_path):
-    (tmp_path / "list.csv").write_bytes(b"path,label\na.jpg,\xff\n")
-    with pytest.raises(ValueError, match="save it as CSV in UTF-8"):
-        read_table("csv", tmp_path)

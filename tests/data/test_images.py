@@ -185,8 +185,10 @@ def test_strict_raises_and_so_does_a_class_with_nothing_whole(folder):
     with pytest.raises(ValueError, match=r"no image of the class of .*b/1\.jpg can be decoded"):
         dataset(folder).__getitems__([(5, 0)])
     (root / paths[0]).unlink()
-    with pytest.raises(FileNotFoundError):
-        dataset(folder).__getitems__([(0, 0)])
+    with pytest.raises(ValueError, match=r"0\.jpg: the file is missing"):
+        dataset(folder, strict=True).__getitems__([(0, 0)])
+    batch = dataset(folder).__getitems__([(0, 0)])
+    assert (batch.items.tolist(), batch.broken) == ([2], [paths[0]])
 
 
 def test_paths_and_labels_must_match(folder):

@@ -22,7 +22,7 @@ def test_cub_annotations_that_disagree_are_refused(tmp_path):
     make_cub(tmp_path)
     lines = (tmp_path / "image_class_labels.txt").read_text().splitlines(keepends=True)
     write(tmp_path, "image_class_labels.txt", text="".join(lines[:-1]))
-    with pytest.raises(ValueError, match="list different images"):
+    with pytest.raises(ValueError, match="list other images"):
         read_table("cub", tmp_path)
     write(tmp_path, "image_class_labels.txt", text="".join([*lines[:-1], "8 9\n"]))
     with pytest.raises(ValueError, match="class 9, which has no name"):

@@ -211,3 +211,19 @@ def test_load_source_takes_the_data_part_of_a_recipe(root):
         load_source(plan=recipe.evaluation.plan(), **settings | {"root": None})
     few = load_source(plan=SplitPlan("test"), **settings | {"name": "glyphs", "max_classes": 2})
     assert len(few.names) == 2
+
+
+def test_a_missing_image_is_skipped_like_a_broken_one_unless_strict(root):
+    for split, classes in SPLITS.items():
+        link = root / split / classes[1] / "0.jpg"
+        link.unlink()
+        link.symlink_to(root / "gone.jpg")
+    source, draws = opened(root), [(0, 0), (2, 0)]
+    assert any("3 of 18 listed images are missing" in note for note in source.notes)
+    batch = source.train.__getitems__(draws)
+    assert (batch.items.tolist(), batch.broken) == ([0, 3], ["train/e/0.jpg"])
+    assert source.queries.__getitems__(draws).items.tolist() == [0]
+    with pytest.raises(FileNotFoundError, match="3 of 18"):
+        opened(root, strict=True)
+    (root / "train" / "d" / "0.jpg").unlink()  # while it trains
+    assert source.train.__getitems__(draws).items.tolist() == [1, 3]

@@ -134,7 +134,7 @@ def test_a_split_of_training_and_validation_through_a_class_is_refused():
 @pytest.mark.parametrize(
     ("labels", "splits", "message"),
     [
-        ([0, 0, 1, 1, 2, 2], None, "3 classes cannot be divided"),
+        ([0, 0, 1, 1, 2, 2], None, "3 classes: it takes four"),
         ([0, 1, 2, 3, 4, 5], None, "no query has another image"),
         ([0, 0, 1, 1, 2, 3], ["train"] * 4 + ["test"] * 2, "no query has another image"),
         ([0, 0, 1, 2, 3, 4], ["train"] * 2 + ["query", "gallery"] * 2, "no query has another image"),

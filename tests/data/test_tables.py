@@ -8,7 +8,10 @@ def test_a_link_to_nothing_is_missing(tmp_path):
     write(tmp_path, "wren/a.jpg")
     (tmp_path / "wren" / "b.jpg").symlink_to(tmp_path / "gone.jpg")
     with pytest.raises(FileNotFoundError, match=r"1 of 2 listed images are missing.*: wren/b\.jpg; unpack"):
-        read_table("folder", tmp_path)
+        read_table("folder", tmp_path, strict=True)
+    table = read_table("folder", tmp_path)
+    assert table.paths == ("wren/a.jpg", "wren/b.jpg")
+    assert "1 of 2 listed images are missing" in table.notes[0]
 
 
 @pytest.mark.parametrize("path", ["/softwarp-has-no-such-image.jpg", "/softwarp-has-no/such.jpg"])
@@ -24,11 +27,27 @@ def test_missing_images_are_counted_and_the_first_three_named(tmp_path):
     for path in paths[:5]:
         (tmp_path / "images" / path).unlink()
     with pytest.raises(FileNotFoundError) as caught:
+        read_table("cub", tmp_path, strict=True)
+    table = read_table("cub", tmp_path)
+    assert len(table.paths) == 8
+    for text in (str(caught.value), *table.notes):
+        assert "5 of 8 listed images are missing" in text
+        assert ", ".join(f"images/{path}" for path in paths[:3]) + ", ..." in text
+        assert paths[3] not in text
+    assert "skipped" in table.notes[0]
+
+
+def test_if_all_images_are_missing_there_is_nothing_to_skip(tmp_path):
+    for path in make_cub(tmp_path):
+        (tmp_path / "images" / path).unlink()
+    with pytest.raises(FileNotFoundError, match=r"8 of 8 listed images are missing.*unpack"):
         read_table("cub", tmp_path)
-    text = str(caught.value)
-    assert "5 of 8 listed images are missing" in text
-    assert ", ".join(f"images/{path}" for path in paths[:3]) + ", ..." in text
-    assert paths[3] not in text
+
+
+def test_a_depth_is_for_folders(tmp_path):
+    make_cub(tmp_path)
+    with pytest.raises(ValueError, match=r"data\.depth .* cub"):
+        read_table("cub", tmp_path, depth=2)
 
 
 def test_an_unknown_layout_names_the_nearest():

@@ -19,3 +19,21 @@ def truncated(path):
     jpeg(path, noise(64, 64))
     path.write_bytes(path.read_bytes()[:-800])
     return path
+
+
+def two_broken(root):
+    """Four classes of two images, one of which is cut short and one no image at all."""
+    for name in ("gull", "owl", "plover", "wren"):
+        for number in (0, 1):
+            jpeg(root / name / f"{number}.jpg", noise(40, 30, seed=number))
+    whole = (root / "owl" / "1.jpg").read_bytes()
+    (root / "owl" / "1.jpg").write_bytes(whole[: len(whole) // 2])
+    (root / "wren" / "0.jpg").write_text("no image")
+    return root
+
+
+def pictures(root, *paths):
+    """Whole images at these places."""
+    for number, path in enumerate(paths):
+        jpeg(root / path, noise(40, 30, seed=number))
+    return root

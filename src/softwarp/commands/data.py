@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.progress import Progress
 
+    from softwarp.data.check import Prospect
     from softwarp.data.tables import Table
 
+LARGEST, SMALLEST = 12, 6  # classes that are shown, of many
+
 app = typer.Typer(
-    help="Fetch data sets, and check that all images can be read.",
+    help="Fetch data sets, and say what training will do with images.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -25,7 +30,7 @@ Address = Annotated[str | None, typer.Option(help="A mirror with the same archiv
 def cub(to: To, address: Address = None) -> None:
     """Fetch CUB-200-2011 (11,788 images of birds, 1.1 GB) from its authors.
 
-    A run that was stopped goes on where it was when it is repeated.
+    The same command resumes a transfer that was stopped.
     """
     _fetch("cub", to, address)
 
@@ -34,7 +39,7 @@ def cub(to: To, address: Address = None) -> None:
 def sop(to: To, address: Address = None) -> None:
     """Fetch Stanford Online Products (120,053 images, 2.9 GB) from its authors.
 
-    A run that was stopped goes on where it was when it is repeated.
+    The same command resumes a transfer that was stopped.
     """
     _fetch("sop", to, address)
 
@@ -53,25 +58,45 @@ def check(
     name: Annotated[
         str | None, typer.Option(help="Layout: cub, cars, sop, inshop, folder or csv; else by what ROOT is.")
     ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="How deep class folders lie, as data.depth; else 1.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Images decoded at a time; else one for each core.")
     ] = None,
 ) -> None:
-    """Decode every image once; list those that cannot be read and exit with 1 if there are any."""
-    from softwarp.data.check import check_images
-    from softwarp.data.tables import read_table
+    """Say what training will do with these images, and decode each of them once.
 
-    table = read_table(name or ("csv" if root.is_file() else "folder"), root)
+    Lists classes, splits, which classes are held out, what is left out and which images cannot be read. The
+    exit code is 1 if training would refuse or an image is broken.
+    """
+    from softwarp.data.check import check_images, foresee
+    from softwarp.data.tables import TABLES, read_table
+
+    layout = name or ("csv" if root.is_file() else "folder")
+    try:
+        table = read_table(layout, root, depth=depth)
+    except (ValueError, OSError) as error:
+        if layout not in TABLES or not root.exists():
+            raise
+        _say(f"training would refuse: {error}")
+        raise typer.Exit(1) from None
     with _progress("{task.completed:,.0f} of {task.total:,.0f}") as progress:
         task = progress.add_task("decoding", total=len(table.paths))
         broken = check_images(table, workers=workers, advance=lambda: progress.advance(task))
+    test, validation = (foresee(table, broken, split) for split in ("test", "validation"))
+    _show(table, test)
+    for note in table.notes:
+        _say(note)
     for image in broken:
-        typer.echo(f"broken: {image.reason}")
-    typer.echo(_counts(table))
+        _say(f"broken: {image.reason}")
     if broken:
-        typer.echo(f"{len(broken):,} broken; replace or remove them")
+        _say(f"broken images, which training skips: {len(broken):,}; replace or remove them")
+    for prospect in (test, validation):
+        _say(f"--protocol {prospect.split}: {_what_training_does(prospect)}")
+    if test.refusal or broken:
         raise typer.Exit(1)
-    typer.echo("all can be read")
+    _say("all can be read, all is ready for training")
 
 
 def _fetch(name: str, to: Path, address: str | None) -> None:
@@ -93,11 +118,50 @@ def _fetch(name: str, to: Path, address: str | None) -> None:
     typer.echo(f"{name}: {folder}")
 
 
-def _counts(table: "Table") -> str:
+def _show(table: "Table", test: "Prospect") -> None:
+    """Print the counts and a table of classes; of many the largest and the smallest."""
+    from rich.console import Console
+
+    from softwarp.data.check import roles, sizes
+    from softwarp.files import printable
+    from softwarp.tables import Cell
+    from softwarp.tables import Table as Rows
+
+    counts, what = sizes(table), roles(table, test)
+    order = sorted(counts, key=lambda name: (-counts[name], name))
+    rows = [(printable(name), f"{counts[name]:,}", what[name]) for name in order]
+    if len(rows) > LARGEST + SMALLEST + 1:
+        between = rows[LARGEST:-SMALLEST]
+        rows[LARGEST:-SMALLEST] = [(f"... {len(between):,} more classes", "", "")]
+    cells = tuple(tuple(Cell(text) for text in row) for row in rows)
+    Console().print(Rows(("class", "images", "for"), cells).terminal())
     splits = Counter(table.splits or ())
     parts = [f"{len(table.paths):,} images", f"{len(table.names):,} classes"]
     parts += [f"{split} {count:,}" for split, count in splits.items()] or ["no splits"]
-    return ", ".join(parts)
+    _say(", ".join(parts))
+    single = [name for name in order if counts[name] == 1]
+    if single:
+        _say(f"classes of one image, which finds no other of its class: {len(single):,} ({_some(single)})")
+
+
+def _what_training_does(prospect: "Prospect") -> str:
+    trained, judged = prospect.trained, prospect.judged
+    if prospect.refusal or trained is None or judged is None:
+        return f"training would refuse: {prospect.refusal}"
+    return (
+        f"trains on {len(trained.classes):,} classes ({trained.images:,} images), is judged on "
+        f"{len(judged.classes):,} that are held out ({judged.images:,} images): {_some(judged.classes)}"
+    )
+
+
+def _some(names: "Sequence[str]") -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def _say(text: str) -> None:
+    from softwarp.files import printable
+
+    typer.echo(printable(text))
 
 
 def _progress(counter: str) -> "Progress":

@@ -21,6 +21,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from softwarp.files import printable
+
 
 class Speed(ProgressColumn):
     """Images a second."""
@@ -59,7 +61,7 @@ def bars_until_stopped(folder: Path) -> Iterator[Progress]:
 def note(text: str) -> None:
     """Say something on the error stream, once for all processes."""
     if int(os.environ.get("RANK", "0")) == 0:
-        typer.secho(text, fg="yellow", err=True)
+        typer.secho(printable(text), fg="yellow", err=True)
 
 
 def _how_to_resume(folder: Path, saved: bool) -> str:

@@ -75,6 +75,9 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
             data,
             protocol="validation" if protocol == "validation" else "test",
             cuda=torch.cuda.is_available(),
+            depth=override({}, [word for word in changes if word.startswith("data.depth=")])
+            .get("data", {})
+            .get("depth"),
         )
     else:
         path = find_recipe(names[0] if names else "glyphs_warped_softmax")

@@ -119,7 +119,7 @@ def _report(repeats: "Repeats", folder: Path) -> None:
             "lower learning rates on validation classes (--protocol validation), never on test classes"
         )
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
-        note(f"skipped, because it cannot be read: {path!a}")
+        note(f"skipped, because it cannot be read: {path}")
     typer.echo(f"run: {folder}")
 
 

@@ -1,11 +1,14 @@
-"""Which images of a table cannot be decoded: found in one pass before a training that would stop at them."""
+"""What training will do with a table: which classes train, which are judged, which images are broken."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+
 from softwarp.data.decode import read_image
+from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide
 from softwarp.data.tables import Table
 
 BLOCK = 1024  # images handed out at a time, so that an interrupt need not wait for the rest
@@ -17,6 +20,24 @@ class Broken:
 
     path: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """The classes that train, or that are judged: their names, and how many images they have."""
+
+    classes: tuple[str, ...]
+    images: int
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What training would do where it judges on `split`; `refusal` says why it would not, if so."""
+
+    split: Judged
+    trained: Side | None
+    judged: Side | None
+    refusal: str | None
 
 
 def check_images(
@@ -45,3 +66,51 @@ def check_images(
                 if advance is not None:
                     advance()
     return broken
+
+
+def foresee(table: Table, broken: Sequence[Broken], split: Judged) -> Prospect:
+    """Return what training would do with the table, judged on that split."""
+    try:
+        division = divide(table.labels, table.splits, SplitPlan(split), names=table.names)
+    except ValueError as error:
+        return Prospect(split, None, None, str(error))
+    unusable = _unusable(table, broken, division)
+    refusal = None
+    if unusable:
+        few = f"no image of class {unusable[0]!r} can be read ({len(unusable)} such classes)"
+        refusal = f"{few}; mend its images or leave the class out"
+    judged = division.queries if division.gallery is None else np.union1d(division.queries, division.gallery)
+    return Prospect(split, _side(table, division.train), _side(table, judged), refusal)
+
+
+def roles(table: Table, prospect: Prospect) -> dict[str, str]:
+    """Return what each class is for, by name: its splits, or what becomes of it where there are none."""
+    if table.splits is not None:
+        found: dict[str, dict[str, None]] = {name: {} for name in table.names}
+        for label, split in zip(table.labels.tolist(), table.splits, strict=True):
+            found[table.names[label]][split] = None
+        return {name: ", ".join(splits) for name, splits in found.items()}
+    judged = set(prospect.judged.classes) if prospect.judged else set()
+    trained = set(prospect.trained.classes) if prospect.trained else set()
+    return {
+        name: "held out" if name in judged else "train" if name in trained else "" for name in table.names
+    }
+
+
+def sizes(table: Table) -> dict[str, int]:
+    """Return how many images each class has, by name."""
+    counts = np.bincount(table.labels, minlength=len(table.names))
+    return dict(zip(table.names, counts.tolist(), strict=True))
+
+
+def _side(table: Table, items: Positions) -> Side:
+    classes = np.unique(table.labels[items]).tolist()
+    return Side(tuple(table.names[label] for label in classes), len(items))
+
+
+def _unusable(table: Table, broken: Sequence[Broken], division: Division) -> list[str]:
+    """The training classes of which no image can be read."""
+    lost = {image.path for image in broken}
+    labels = table.labels[division.train]
+    whole = [table.paths[item] not in lost for item in division.train.tolist()]
+    return [table.names[label] for label in np.setdiff1d(labels, labels[whole]).tolist()]

@@ -1,10 +1,22 @@
 """A file -> an upright RGB image; what is broken is named with its cause."""
 
+import errno
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+# Errors of the system that are the file's own: missing, not allowed, a folder, a link to itself, bad sectors.
+OF_THE_FILE = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EIO,
+)
 ORIENTATION = 0x0112  # the EXIF tag
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -20,9 +32,9 @@ UPRIGHT = {
 def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
     """Return the image as RGB, upright by its EXIF orientation, transparency laid on white.
 
-    Sixteen-bit grey keeps its high byte, as Pillow does for sixteen-bit colour. What cannot be decoded
-    whole is a ValueError that names path and cause; errors of the system, a missing file above all, pass
-    as they are.
+    Sixteen-bit grey keeps its high byte, as Pillow does for sixteen-bit colour; floats must lie in 0..1 and
+    are scaled to 0..255. What cannot be decoded whole, is missing or may not be read is a ValueError that
+    names path and cause; other errors of the system pass as they are.
 
     Args:
         path: a file of any kind Pillow reads; of several frames the first.
@@ -38,7 +50,7 @@ def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
     except MemoryError:
         raise
     except Exception as error:  # decoders raise what they please: OSError, SyntaxError, struct.error, ...
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in (None, *OF_THE_FILE):
             raise
         raise ValueError(f"{path}: {_cause(path, error)}") from error
 
@@ -52,10 +64,20 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # sixteen-bit grey; Pillow's own conversion clips at 255
         grey = np.asarray(image).clip(0, 65535) >> 8
         return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
+    if image.mode == "F":  # Pillow's own conversion clips at 255 and makes nearly black of 0..1
+        return _from_floats(np.asarray(image)).convert("RGB")
     if "A" in image.getbands() or "transparency" in image.info:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     return image.convert("RGB")
+
+
+def _from_floats(pixels: NDArray[np.float32]) -> Image.Image:
+    if not bool(((pixels >= 0) & (pixels <= 1)).all()):
+        raise ValueError(
+            f"float pixels from {pixels.min():g} to {pixels.max():g}; scale them to 0..1, or save bytes"
+        )
+    return Image.fromarray((pixels * 255).round().astype(np.uint8))
 
 
 def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
@@ -70,4 +92,6 @@ def _cause(path: Path, error: Exception) -> str:
     """Return why decoding failed, without the path: a cache keeps it, and files move."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image of a known kind" if path.stat().st_size else "the file is empty"
+    if isinstance(error, OSError) and error.strerror:
+        return "the file is missing" if error.errno == errno.ENOENT else error.strerror
     return str(error) or type(error).__name__

@@ -21,6 +21,7 @@ from softwarp.data.tables import read_table
 
 Report = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known
 CHUNK = 1 << 20
+SWELLING = 3  # times the size of an archive that its content may have; images hardly shrink
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
@@ -32,6 +33,7 @@ class Archive:
     file: str
     folder: str
     md5: str
+    size: int  # bytes, about
 
 
 ARCHIVES = {
@@ -40,6 +42,7 @@ ARCHIVES = {
         "CUB_200_2011.tgz",
         "CUB_200_2011",
         "97eceeb196236b17998738112f37df78",
+        1_150_000_000,
     ),
     # The authors publish no checksum and ftp://cs.stanford.edu, which cannot resume; this is the same server
     # by HTTP, and the sum that projects which use the data agree on.
@@ -48,6 +51,7 @@ ARCHIVES = {
         "Stanford_Online_Products.zip",
         "Stanford_Online_Products",
         "7f73d41a2f44250d4779881525aea32e",
+        3_080_000_000,
     ),
 }
 
@@ -72,7 +76,7 @@ def download(
 ) -> Path:
     """Return the folder of the data set in `to`, fetched and unpacked unless it is there already.
 
-    A run that was stopped at any moment is repeated and goes on where it was. An archive that lies in `to`
+    The same call resumes one that was stopped at any moment. An archive that lies in `to`
     already is taken instead of fetching it. The archive is removed once it is unpacked.
 
     Args:
@@ -91,6 +95,8 @@ def download(
         _verify(archive, sums, report)
     else:
         part = archive.with_name(archive.name + ".part")
+        if part.is_symlink():
+            raise OSError(f"{part} is a link, and would be written through; remove it and run again")
         _fetch(address or known.address, part, report)
         try:
             _verify(part, sums, report)
@@ -109,7 +115,7 @@ def is_there(name: str, to: Path) -> bool:
     if not folder.exists():
         return False
     try:
-        read_table(name, folder)
+        read_table(name, folder, strict=True)
     except (ValueError, OSError) as error:
         raise ValueError(f"{folder} is there but not whole: {error}; move it away and run again") from error
     return True
@@ -146,13 +152,13 @@ def _fetch(address: str, part: Path, report: Report) -> None:
             part.unlink()
         raise OSError(f"{address}: {error}; run again, or name a mirror with --address") from error
     except (OSError, HTTPException) as error:
-        raise OSError(f"{address}: {error}; run again to go on, or name a mirror with --address") from error
+        raise OSError(f"{address}: {error}; run again to resume, or name a mirror with --address") from error
     if total is not None and have < total:
-        raise OSError(f"{address}: connection lost after {have} of {total} bytes; run again to go on")
+        raise OSError(f"{address}: connection lost after {have} of {total} bytes; run again to resume")
 
 
 def _extent(response: Any, have: int) -> tuple[int, int | None]:
-    """The position at which the response starts and the length of the whole file, if it is told."""
+    """The position at which the response starts and the length of the whole file, if the server says so."""
     length = response.headers.get("Content-Length")
     if response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
         return have, have + int(length) if length else None
@@ -184,8 +190,9 @@ def _unpack(name: str, archive: Path, to: Path, report: Report) -> None:
     temporary = Path(tempfile.mkdtemp(dir=to, prefix=f".{folder}.unpacking-"))
     try:
         try:
-            (_unzip if zipfile.is_zipfile(archive) else _untar)(archive, temporary, report)
-            read_table(name, temporary / folder)
+            unpack = _unzip if zipfile.is_zipfile(archive) else _untar
+            unpack(archive, temporary, SWELLING * ARCHIVES[name].size, report)
+            read_table(name, temporary / folder, strict=True)
         except (*BROKEN, FileNotFoundError, ValueError) as error:
             raise ValueError(f"{archive} is not {name} whole: {error}; remove it and run again") from error
         (temporary / folder).rename(to / folder)
@@ -193,24 +200,34 @@ def _unpack(name: str, archive: Path, to: Path, report: Report) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _untar(archive: Path, folder: Path, report: Report) -> None:
+def _untar(archive: Path, folder: Path, most: int, report: Report) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise OSError("unpacking safely needs Python 3.11.4 or newer")
-    total = archive.stat().st_size
+    size, total = 0, archive.stat().st_size
     with archive.open("rb") as raw, tarfile.open(fileobj=raw) as tar:
         for member in tar:
-            tar.extract(member, folder, filter="data")  # refuses escapes, links that lead out and devices
+            if not (member.isfile() or member.isdir()):
+                raise tarfile.TarError(f"{member.name!r} is a link or a device")
+            size += member.size
+            _check_size(size, most)
+            tar.extract(member, folder, filter="data")  # refuses what leads out of the folder
             report("unpacking", raw.tell(), total)
 
 
-def _unzip(archive: Path, folder: Path, report: Report) -> None:
+def _unzip(archive: Path, folder: Path, most: int, report: Report) -> None:
     done, total = 0, archive.stat().st_size
     with zipfile.ZipFile(archive) as content:
+        _check_size(sum(member.file_size for member in content.infolist()), most)
         for member in content.infolist():
             _check_member(member)
             content.extract(member, folder)
             done += member.compress_size
             report("unpacking", done, total)
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise ValueError(f"it unpacks to {size:,} bytes or more, where {most:,} are the most to expect")
 
 
 def _check_member(member: zipfile.ZipInfo) -> None:

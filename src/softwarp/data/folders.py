@@ -1,124 +1,190 @@
-"""Images of one's own: a folder of class folders, or a CSV file, to what they list."""
+"""A folder of class folders -> the images in it; what is left out is said in the listing's notes."""
 
-import csv
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
-from softwarp.data.readers import SPLITS, Listing, by_name
+from softwarp.data.readers import SPLIT_NAMES, Listing, by_name
+from softwarp.files import printable
 
 SUFFIXES = frozenset(
     (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")  # in lower case
 )
+PHOTOS = (".avif", ".heic", ".heif")  # images that people expect to be read
+LEFT_BY_ARCHIVES = "__MACOSX"
+NESTED = 0.05  # share of images directly in the top folders below which the folders inside may be classes
 
 
-def read_folder(root: Path) -> Listing:
-    """Return the images of root/<class>, or of root/<split>/<class> where all top folders are splits."""
-    tops = _folders(root)
-    aliases = {split: split for split in SPLITS} | {"val": "validation"}
-    if not all(top.lower() in aliases for top in tops):
-        found = [(path, name) for name in tops for path in _images(root, name)]
-        return by_name(root, [path for path, _ in found], [name for _, name in found], None)
-    rows = [
-        (path, name, aliases[top.lower()])
-        for top in tops
-        for name in _folders(root / top)
-        for path in _images(root, f"{top}/{name}")
-    ]
-    return by_name(root, *(list(column) for column in zip(*rows, strict=True)))
+@dataclass
+class _Tree:
+    """What lies below a folder, as paths relative to it; hidden files and folders are left out."""
+
+    folders: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # names that are not UTF-8, left-overs of archives
+
+    def add(self, folder: str, files: Sequence[str]) -> None:
+        for name in files:
+            path = f"{folder}/{name}" if folder else name
+            if not name.startswith("."):
+                place = self.images if _is_image(name) else self.others
+                (place if is_text(path) else self.skipped).append(path)
 
 
-def read_csv(root: Path) -> Listing:
-    """Return the images that a CSV file lists as `path,label[,split]`; paths start from its folder."""
-    file = _csv_file(root)
-    folder = file.parent.absolute()
-    seen: dict[str, tuple[str, str, str | None]] = {}
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.DictReader(lines, strict=True, skipinitialspace=True)
-            _check_columns(reader.fieldnames or (), file)
-            for row in reader:
-                place = f"{file}, line {reader.line_num}"
-                _check_row(row, place)
-                image = os.path.normpath(folder / row["path"])
-                if image in seen:  # retrieval would find the image itself
-                    raise ValueError(f"{place}: {row['path']} is listed twice; list each image once")
-                seen[image] = (row["path"], row["label"], row.get("split"))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} cannot be read: {error}; save it as CSV in UTF-8") from None
-    if not seen:
-        raise ValueError(f"{file} lists no images; write a line `path,label` for each below the head")
-    paths, labels, splits = zip(*seen.values(), strict=True)
-    return by_name(file.parent, paths, labels, splits if None not in splits else None)
+def read_folder(root: Path, depth: int | None = None) -> Listing:
+    """Return the images of root/<class>, or of root/<split>/<class> where all top folders are splits.
+
+    Args:
+        depth: how deep class folders lie below the root, or below a split: 1 for the top ones. None takes 1,
+            unless images lie deeper or folders look like splits: that is an error which says how to choose.
+    """
+    tree = _read_tree(root)
+    splits = _splits(root, tree, depth)
+    level = depth or _level(root, tree, splits)
+    rows, loose = [], []
+    for path in tree.images:
+        home, inner = _below(path, splits)
+        if inner.count("/") < level or (splits and not home):
+            loose.append(path)
+        else:
+            rows.append((home, "/".join(inner.split("/")[:level]), path))
+    if not rows:
+        raise ValueError(_nothing(root, tree, loose))
+    rows.sort()
+    homes, names, paths = (list(column) for column in zip(*rows, strict=True))
+    filled = {f"{home}/{name}" if home else name for home, name, _ in rows}
+    empty = [path for path in tree.folders if _is_class(path, splits, level) and path not in filled]
+    notes = _notes(tree, loose, empty)
+    return by_name(root, paths, names, [splits[home] for home in homes] if splits else None, notes)
 
 
-def _folders(root: Path) -> list[str]:
-    """The names of the folders in `root`, where images may not lie beside them: they would have no class."""
+def _read_tree(root: Path) -> _Tree:
     if not root.is_dir():
         raise NotADirectoryError(f"{root} is not a folder; give one that holds a folder for each class")
+    tree = _Tree()
     with scan(root) as entries:
-        seen = [(entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
-    folders = sorted(name for name, is_folder in seen if is_folder)
-    stray = sorted(name for name, is_folder in seen if not is_folder and _is_image(name))
-    if stray:
-        raise ValueError(f"{root / stray[0]} lies in no class folder ({len(stray)} such); move it into one")
-    if not folders:
-        raise ValueError(f"{root} holds no folders ({len(seen)} other files); make one for each class")
-    return folders
+        seen = sorted((entry.name, entry.is_dir()) for entry in entries)
+    tree.add("", [name for name, is_folder in seen if not is_folder])
+    for top in (name for name, is_folder in seen if is_folder and not name.startswith(".")):
+        for folder, inner, files in os.walk(root / top, onerror=_unreadable):
+            path = Path(folder).relative_to(root).as_posix()
+            if not is_text(path) or Path(folder).name == LEFT_BY_ARCHIVES:
+                tree.skipped.append(path)
+                inner.clear()
+                continue
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            tree.folders.append(path)
+            tree.add(path, files)
+    return tree
 
 
-def _images(root: Path, below: str) -> list[str]:
-    """The images of a class folder and of the folders in it, sorted, as paths relative to `root`."""
-    paths, ignored = [], 0
-    for folder, inner, files in os.walk(root / below, onerror=_unreadable):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        images = [name for name in files if _is_image(name)]
-        place = Path(folder).relative_to(root).as_posix()
-        paths += [f"{place}/{name}" for name in images]
-        ignored += len(files) - len(images)
-    if not paths:
+def _splits(root: Path, tree: _Tree, depth: int | None) -> dict[str, str]:
+    """The split of each top folder that holds images; none where the top folders are classes."""
+    tops = sorted({path.partition("/")[0] for path in tree.images if "/" in path})
+    if tops and all(top.lower() in SPLIT_NAMES for top in tops):
+        return {top: SPLIT_NAMES[top.lower()] for top in tops}
+    classes = {path.partition("/")[0] for path in tree.images if path.count("/") == 1}
+    alike = [top for top in tops if top not in classes and _words(top) & SPLIT_NAMES.keys()]
+    if alike and depth is None:
+        others = [top for top in tops if top.lower() not in SPLIT_NAMES]
         raise ValueError(
-            f"{root / below} holds no image ({ignored} other files); images end in "
-            f"{', '.join(sorted(SUFFIXES))}; add some or remove the folder"
+            f"{root}: folders look like splits ({_some(alike)}), but not all have the name of one "
+            f"({_some(others)}). Call them train, val and test and move other folders away; or, if the top "
+            "folders are classes, choose data.depth=1"
         )
-    return sorted(paths)
+    return {}
+
+
+def _level(root: Path, tree: _Tree, splits: Mapping[str, str]) -> int:
+    """How deep class folders lie: 1, unless nearly all images lie deeper."""
+    places = [inner.split("/")[:-1] for _, inner in (_below(path, splits) for path in tree.images)]
+    inside = [place for place in places if place]
+    if sum(len(place) == 1 for place in inside) >= NESTED * len(inside):
+        return 1
+    tops, deeper = (sorted({"/".join(place[:level]) for place in inside}) for level in (1, 2))
+    raise ValueError(
+        f"{root}: images lie two folders deep. Classes are either {len(tops)} ({_some(tops)}) or "
+        f"{len(deeper)} ({_some(deeper)}): choose with data.depth=1 or data.depth=2"
+    )
+
+
+def _below(path: str, splits: Mapping[str, str]) -> tuple[str, str]:
+    """The split's folder that a path lies in, "" if none, and the rest of the path."""
+    top, _, rest = path.partition("/")
+    return (top, rest) if top in splits else ("", path)
+
+
+def _is_class(folder: str, splits: Mapping[str, str], level: int) -> bool:
+    home, inner = _below(folder, splits)
+    if splits and not home:
+        return "/" not in folder  # an empty one beside the splits
+    return bool(inner) and inner.count("/") + 1 == level
+
+
+def _notes(tree: _Tree, loose: Sequence[str], empty: Sequence[str]) -> list[str]:
+    """What is left out, and why: a line each."""
+    notes = []
+    if empty:
+        notes.append(f"folders without images, left out: {len(empty)} ({_some(empty)})")
+    if loose:
+        notes.append(
+            f"images in no class folder, left out: {len(loose)} ({_some(loose)}); move them into one"
+        )
+    if tree.skipped:
+        what = f"names that are not UTF-8, or {LEFT_BY_ARCHIVES}, left out"
+        notes.append(f"{what}: {len(tree.skipped)} ({_some(tree.skipped)}); rename or remove them")
+    if tree.others:
+        kinds = Counter(PurePosixPath(path).suffix.lower() or "without ending" for path in tree.others)
+        counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(5))
+        photos = [kind for kind in PHOTOS if kind in kinds]
+        cure = f"; convert {' and '.join(photos)} to JPEG or PNG, which are read" if photos else ""
+        notes.append(f"other files, ignored: {len(tree.others)} ({counts}){cure}")
+    return notes
+
+
+def _nothing(root: Path, tree: _Tree, loose: Sequence[str]) -> str:
+    """Why there is no image to take, and what to do."""
+    found = "; ".join(_notes(tree, loose, tree.folders)) or "it is empty"
+    return (
+        f"{root} holds no class folder with images: {found}. Make a folder for each class; images end in "
+        f"{', '.join(sorted(SUFFIXES))}"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first three names, such that a terminal can show them."""
+    return ", ".join(printable(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall("[a-z]+", name.lower()))
+
+
+def is_text(name: str) -> bool:
+    """Return whether a name can be written as UTF-8; file names can be any bytes.
+
+    >>> is_text("wren"), is_text("wren\\udcff")
+    (True, False)
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_image(name: str) -> bool:
-    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
-
-
-def _csv_file(root: Path) -> Path:
-    if not root.is_dir():
-        return root
-    with scan(root) as entries:
-        files = sorted(entry.name for entry in entries if entry.name.lower().endswith(".csv"))
-    if len(files) != 1:
-        raise ValueError(
-            f"{root} holds {len(files)} .csv files ({', '.join(files[:3])}); name the file itself"
-        )
-    return root / files[0]
-
-
-def _check_columns(columns: Sequence[str], file: Path) -> None:
-    if not {"path", "label"} <= set(columns) <= {"path", "label", "split"}:
-        raise ValueError(
-            f"{file}, line 1: the columns must be path,label or path,label,split; got {','.join(columns)}"
-        )
-
-
-def _check_row(row: dict[str | None, Any], place: str) -> None:
-    if None in row or None in row.values():
-        raise ValueError(f"{place}: more or fewer cells than columns; quote a cell that holds a comma")
-    if not row["path"] or not row["label"]:
-        raise ValueError(f"{place}: path and label must not be empty")
-    if row.get("split", "train") not in SPLITS:
-        raise ValueError(f"{place}: no split is called {row['split']!r}; there are {', '.join(SPLITS)}")
+    return PurePosixPath(name).suffix.lower() in SUFFIXES
 
 
 def scan(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+    """Return the entries of a folder; one that may not be read is an error that says what to do."""
     try:
         return os.scandir(folder)
     except OSError as error:

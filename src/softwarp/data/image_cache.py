@@ -1,9 +1,11 @@
-"""Images decoded and resized once, kept in one flat file of bytes that is mapped into memory.
+"""Images decoded and resized once, kept in one flat file of bytes.
 
 A cache is two files: `<key>.pixels`, every image [height, width, 3] after the other, and `<key>.npz`, where
-each starts, its shape, and why it could not be decoded if so. The key is a hash of the images' files and of
-the settings. The index takes its place last: pixels without an index are no cache. Each use renews its time;
-what nobody has used for a month goes when a new cache is made.
+each starts, its shape, its checksum, and why it could not be decoded if so. The key is a hash of the images'
+files and of the settings. The index takes its place last: pixels without an index are no cache. Each use
+renews its time; what nobody has used for a month goes when a new cache is made.
+
+The file is read, not mapped into memory: one that is cut short would end the process with a bus error.
 """
 
 import errno
@@ -12,6 +14,7 @@ import json
 import os
 import re
 import time
+import warnings
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +31,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
-from softwarp.data.decode import read_image
+from softwarp.data.decode import OF_THE_FILE, read_image
 from softwarp.data.images import slimmed
 from softwarp.files import atomic_write, cache_folder
 
-FORMAT = 1  # count up when the files or their pixels change
+FORMAT = 2  # count up when the files or their pixels change
 UNUSED = 30 * 24 * 3600  # seconds after which a cache goes
 
 CAUSES = {  # of an OSError
@@ -50,17 +53,23 @@ Value = TypeVar("Value")
 
 
 class ImageCache:
-    """A store of decoded images: what `read` returns is uint8 [3, height, width] in the file's own memory.
+    """A store of decoded images: what `read` returns is uint8 [3, height, width].
 
-    Do not write into it. A broken image raises the ValueError of `read_image`. A cache can be pickled, and
-    maps its file at the first use in each process.
+    A broken image raises the ValueError of `read_image`. Pixels that are not what was written are decoded
+    from the image's file instead, and the cache will be made again when it is next opened.
     """
 
     def __init__(
-        self, pixels: Path, root: Path, paths: Sequence[str], index: dict[str, NDArray[Any]]
+        self,
+        pixels: Path,
+        root: Path,
+        paths: Sequence[str],
+        index: dict[str, NDArray[Any]],
+        *,
+        shorter_side: int,
     ) -> None:
         self.pixels, self.root, self.paths, self.index = pixels, root, paths, index
-        self._map: NDArray[np.uint8] | None = None
+        self.shorter_side = shorter_side
 
     @staticmethod
     def open(
@@ -96,7 +105,7 @@ class ImageCache:
             index = _read_index(pixels)
         if index is None:
             raise OSError(f"{pixels} was damaged or removed as soon as it was made; try again")
-        return ImageCache(pixels, root, paths, index)
+        return ImageCache(pixels, root, paths, index, shorter_side=shorter_side)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -107,16 +116,36 @@ class ImageCache:
     def read(self, item: int) -> Tensor:
         if cause := str(self.index["causes"][item]):
             raise ValueError(f"{self.root / self.paths[item]}: {cause}")
-        if self._map is None:
-            # Copy on write: torch warns of memory it must not write to, and the file stays as it is.
-            self._map = np.memmap(self.pixels, np.uint8, mode="c")
-        height, width = self.index["shapes"][item]
-        start = self.index["starts"][item]
-        image = self._map[start : start + height * width * 3].reshape(height, width, 3)
+        image: NDArray[np.uint8] = np.empty((*self.index["shapes"][item], 3), np.uint8)
+        whole = False
+        with suppress(OSError), self.pixels.open("rb", buffering=0) as file:
+            file.seek(self.index["starts"][item])
+            whole = file.readinto(image.data.cast("B")) == image.size
+        if not whole or checksum(image) != self.index["sums"][item]:
+            image = self._decode_again(item)
         return torch.from_numpy(image).permute(2, 0, 1)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_map": None}
+    def _decode_again(self, item: int) -> NDArray[np.uint8]:
+        path = self.root / self.paths[item]
+        warnings.warn(f"{self.pixels} is damaged or gone; images are decoded from their files", stacklevel=2)
+        with suppress(OSError):
+            _index_path(self.pixels).unlink()
+        image = _decode(path, shorter_side=self.shorter_side)
+        if isinstance(image, str):
+            raise ValueError(f"{path}: {image}")
+        return image
+
+
+def checksum(pixels: NDArray[np.uint8]) -> int:
+    """Return the sum of all bytes, eight at a time: eight times as quick as a CRC, and it sees every bit.
+
+    >>> checksum(np.array([1, 0, 0, 0, 0, 0, 0, 1, 5], np.uint8)) == 1 + (1 << 56) + 5
+    True
+    """
+    flat = pixels.reshape(-1)
+    whole = len(flat) // 8 * 8
+    words = flat[:whole].view("<u8").sum(dtype=np.uint64)
+    return (int(words) + int(flat[whole:].sum())) % (1 << 64)
 
 
 def _key(files: Sequence[Path], shorter_side: int, workers: int) -> str:
@@ -128,8 +157,13 @@ def _key(files: Sequence[Path], shorter_side: int, workers: int) -> str:
 
 
 def _digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").digest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").digest()
+    except OSError as error:
+        if error.errno not in OF_THE_FILE:
+            raise
+        return hashlib.blake2b(f"cannot be read: {error.errno}".encode()).digest()  # a broken image
 
 
 def _make(
@@ -139,7 +173,13 @@ def _make(
         with atomic_write(_index_path(pixels)) as index_file, atomic_write(pixels) as pixel_file:
             images = _in_order(partial(_decode, shorter_side=shorter_side), files, workers)
             index = _write_pixels(pixel_file, images, advance)
-            np.savez(index_file, starts=index["starts"], shapes=index["shapes"], causes=index["causes"])
+            np.savez(
+                index_file,
+                starts=index["starts"],
+                shapes=index["shapes"],
+                sums=index["sums"],
+                causes=index["causes"],
+            )
             index_file.flush()  # so that a full disk is noticed before either takes its place
     except OSError as error:
         if error.errno not in CAUSES:
@@ -165,20 +205,28 @@ def _write_pixels(
 ) -> dict[str, NDArray[Any]]:
     """Return the index of the images, written one after the other; a broken one is its cause."""
     shapes: list[tuple[int, int]] = []
+    sums: list[int] = []
     causes: list[str] = []
     for image in images:
         if isinstance(image, str):
             causes.append(image)
             shapes.append((0, 0))
+            sums.append(0)
         else:
             causes.append("")
             shapes.append(image.shape[:2])
+            sums.append(checksum(image))
             file.write(image.data)
         if advance is not None:
             advance()
     table = np.array(shapes, np.int64).reshape(-1, 2)
     sizes = table.prod(1) * 3
-    return {"starts": sizes.cumsum() - sizes, "shapes": table, "causes": np.array(causes, np.str_)}
+    return {
+        "starts": sizes.cumsum() - sizes,
+        "shapes": table,
+        "sums": np.array(sums, np.uint64),
+        "causes": np.array(causes, np.str_),
+    }
 
 
 def _decode(path: Path, *, shorter_side: int) -> NDArray[np.uint8] | str:
@@ -214,7 +262,7 @@ def _read_index(pixels: Path) -> dict[str, NDArray[Any]] | None:
     """Return the index of these pixels; None if there is no whole cache."""
     try:
         with _index_path(pixels).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            index = {name: archive[name] for name in ("starts", "shapes", "causes")}
+            index = {name: archive[name] for name in ("starts", "shapes", "sums", "causes")}
         whole = pixels.stat().st_size == int(index["shapes"].prod(1).sum()) * 3
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return None

@@ -1,5 +1,6 @@
 """The known data sets: cub, cars, sop, inshop; one short reader each, from a folder to what it lists."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,6 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SPLITS = ("train", "validation", "test", "query", "gallery")
+SPLIT_NAMES = {split: split for split in SPLITS} | {  # as people call them, in lower case
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "dev": "validation",
+    "testing": "test",
+    "eval": "test",
+}
 INSHOP_LIST = "list_eval_partition.txt"
 
 
@@ -18,15 +27,20 @@ class Listing(NamedTuple):
     labels: Sequence[int]  # the position of an image's class in `names`
     names: Sequence[str]
     splits: Sequence[str] | None  # one for each image; None where the source has none
+    notes: Sequence[str] = ()  # what was left out, a line each
 
 
 def by_name(
-    root: Path, paths: Sequence[str], classes: Sequence[str], splits: Sequence[str] | None
+    root: Path,
+    paths: Sequence[str],
+    classes: Sequence[str],
+    splits: Sequence[str] | None,
+    notes: Sequence[str] = (),
 ) -> Listing:
     """Return the listing of images whose classes are known by name, numbered in the names' order."""
     names = sorted(set(classes))
     numbers = {name: number for number, name in enumerate(names)}
-    return Listing(root, paths, [numbers[name] for name in classes], names, splits)
+    return Listing(root, paths, [numbers[name] for name in classes], names, splits, notes)
 
 
 def in_halves(root: Path, paths: Sequence[str], numbers: Sequence[int], names: dict[int, str]) -> Listing:
@@ -49,7 +63,7 @@ def read_cub(root: Path) -> Listing:
     classes = dict(_rows(root / "image_class_labels.txt", 2))
     names = {int(number): name for number, name in _rows(root / "classes.txt", 2)}
     if images.keys() != classes.keys():
-        raise ValueError(f"{root}: images.txt and image_class_labels.txt list different images; unpack anew")
+        raise ValueError(f"{root}: images.txt and image_class_labels.txt list other images; unpack it again")
     numbers = [int(classes[image]) for image in images]
     return in_halves(root, [f"images/{path}" for path in images.values()], numbers, names)
 
@@ -127,14 +141,22 @@ def _rows(file: Path, columns: int, *, head: int = 0) -> list[list[str]]:
     """The words of each line of an annotation file, the last column taking what is left."""
     if not file.exists():
         raise FileNotFoundError(f"{file} is missing; unpack the data set's annotations there")
-    lines = enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
-    rows = [(number, line.split(maxsplit=columns - 1)) for number, line in lines if line.strip()][head:]
+    # str.splitlines and str.split would also cut at U+2028 and the like, which names may hold
+    lines = ((number, line.strip()) for number, line in enumerate(_text(file).split("\n"), start=1))
+    rows = [(number, re.split("[ \t]+", line, maxsplit=columns - 1)) for number, line in lines if line][head:]
     wrong = next((number for number, row in rows if len(row) != columns), None)
     if wrong is not None:
-        raise ValueError(f"{file}, line {wrong}: expected {columns} columns; unpack the data set anew")
+        raise ValueError(f"{file}, line {wrong}: expected {columns} columns; unpack the data set again")
     if not rows:
-        raise ValueError(f"{file} lists nothing; unpack the data set anew")
+        raise ValueError(f"{file} lists nothing; unpack the data set again")
     return [[word.strip() for word in row] for _, row in rows]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not text in UTF-8 ({error}); unpack the data set again") from None
 
 
 def _devkit(root: Path, name: str) -> Path:

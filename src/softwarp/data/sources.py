@@ -62,6 +62,7 @@ class Source:
     query_items: Items
     gallery_items: Items | None
     sha256: str  # of the pixels (glyphs), or of the list of files and labels
+    notes: tuple[str, ...]  # what was left out or is missing, a line each
 
 
 def load_source(
@@ -69,6 +70,7 @@ def load_source(
     name: str,
     root: str | None,
     plan: SplitPlan,
+    depth: int | None,
     max_classes: int | None,
     train_transform: str,
     resize: int,
@@ -91,6 +93,7 @@ def load_source(
         name,
         find_root(name, root),
         plan=plan,
+        depth=depth,
         transform=train_transform,
         resize=resize,
         crop=crop,
@@ -136,13 +139,14 @@ def image_source(
     scale: tuple[float, float],
     color_jitter: tuple[float, float, float, float] | None = None,
     erase: float = 0.0,
+    depth: int | None = None,
     max_classes: int | None = None,
     cache: bool = False,
     strict: bool = False,
     advance: Callable[[], None] | None = None,
 ) -> Source:
     """Return the images of a data set on disk, divided by class as the plan says."""
-    table = read_table(name, root)
+    table = read_table(name, root, depth=depth, strict=strict)
     division = limit(divide(table.labels, table.splits, plan, names=table.names), table.labels, max_classes)
     to_train = train_transform(
         transform, resize=resize, crop=crop, scale=scale, color_jitter=color_jitter, erase=erase
@@ -205,6 +209,7 @@ def _source(
         query_items=query_items,
         gallery_items=gallery_items,
         sha256=sha256,
+        notes=table.notes,
     )
 
 

@@ -1,6 +1,6 @@
 """Which classes are trained and which are judged. No other module decides that.
 
-Arrays, not tensors: torch is imported only where classes are drawn, so that a look at a folder is quick.
+Arrays, not tensors: a look at a folder need not load torch.
 """
 
 from collections.abc import Sequence
@@ -52,18 +52,36 @@ def split_classes(num_classes: int, *, validation: float = 0.25, test: float = 0
     >>> [len(group) for group in (split.train, split.validation, split.test)]
     [4, 2, 2]
     """
-    import torch
+    from torch import from_numpy
 
+    return Split(*map(from_numpy, _drawn(num_classes, validation, test, seed)))
+
+
+def _drawn(num_classes: int, validation: float, test: float, seed: int) -> list[Positions]:
+    """The classes for training, validation and test."""
     sizes = [round(num_classes * share) for share in (validation, test)]
     if min(validation, test) < 0 or sum(sizes) >= num_classes:
         raise ValueError(
             f"{num_classes} classes cannot be split with validation={validation} and test={test}: "
             "shares must not be negative, and at least one class must be left for training"
         )
-    order = torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))
-    groups = order.split([sizes[0], sizes[1], num_classes - sum(sizes)])
-    validation_classes, test_classes, train_classes = (group.sort().values for group in groups)
-    return Split(train_classes, validation_classes, test_classes)
+    first, second = sizes[0], sum(sizes)
+    order = _shuffled(num_classes, seed)
+    return [np.sort(group) for group in (order[second:], order[:first], order[first:second])]
+
+
+def _shuffled(count: int, seed: int) -> Positions:
+    """The numbers below `count` as torch.randperm shuffles them.
+
+    Written out, so that test classes stay the same whatever becomes of torch, and so that a look at a folder
+    need not load it.
+    """
+    words = np.random.RandomState(seed).randint(1 << 32, size=count, dtype=np.uint32)
+    order = np.arange(count)
+    for place, word in enumerate(words.tolist()):
+        other = place + word % (count - place)
+        order[place], order[other] = order[other], order[place]
+    return order
 
 
 def items_of(labels: "Tensor", classes: "Tensor") -> "tuple[Tensor, Tensor]":
@@ -87,10 +105,9 @@ def random_roles(labels: Positions, *, validation: float, test: float, seed: int
     ['train', 'train', 'train', 'train', 'test']
     """
     classes, inverse = np.unique(labels, return_inverse=True)
-    split = split_classes(len(classes), validation=validation, test=test, seed=seed)
+    _, kept, judged = _drawn(len(classes), validation, test, seed)
     roles = np.full(len(classes), "train", dtype="<U10")
-    roles[split.validation.numpy()] = "validation"
-    roles[split.test.numpy()] = "test"
+    roles[kept], roles[judged] = "validation", "test"
     named: list[str] = roles[inverse].tolist()
     return named
 
@@ -171,7 +188,10 @@ def _roles(labels: Positions, splits: Sequence[str] | None, seed: int) -> dict[s
     """The positions of each role."""
     classes = len(np.unique(labels))
     if classes < 4:
-        raise ValueError(f"{classes} classes cannot be divided into training and test; add classes")
+        raise ValueError(
+            f"{classes} class{'es' * (classes != 1)}: it takes four to divide them into training and test; "
+            "add classes"
+        )
     if splits is None:
         # one class alone would make every answer right
         splits = random_roles(labels, validation=0.0, test=max(0.25, 2 / classes), seed=seed)
@@ -212,7 +232,8 @@ def _check_disjoint(
         name = f"class {common[0]}" if names is None else f"class {names[common[0]]!r}"
         raise ValueError(
             f"{name} is in training and in evaluation ({len(common)} such classes); give all images of a "
-            "class the same side, or leave the splits out and classes are divided for you"
+            "class the same side, or leave the splits out (one folder for each class, or a CSV file without "
+            "the column split) and classes are divided for you"
         )
 
 

@@ -1,10 +1,11 @@
 """A data set on disk -> Table(paths, labels, names, splits).
 
-Nothing is decoded here. Every listed file is looked for, so that a missing one shows before training starts.
+Nothing is decoded here. Every listed file is looked for: missing ones are named before training starts.
 """
 
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.folders import read_csv, read_folder, scan
-from softwarp.data.readers import READERS, SPLITS
+from softwarp.data.csv_file import read_csv
+from softwarp.data.folders import is_text, read_folder, scan
+from softwarp.data.readers import READERS, SPLITS, Listing
+from softwarp.files import printable
 
 TABLES = READERS | {"folder": read_folder, "csv": read_csv}
 
@@ -27,6 +30,7 @@ class Table:
     labels: NDArray[np.int64]  # the position of an image's class in `names`
     names: tuple[str, ...]
     splits: tuple[str, ...] | None  # one of SPLITS for each image; None where the source has none
+    notes: tuple[str, ...] = ()  # what was left out or is missing, a line each
 
 
 def find_root(name: str, root: str | None) -> Path:
@@ -41,40 +45,60 @@ def find_root(name: str, root: str | None) -> Path:
     return place
 
 
-def read_table(name: str, root: Path) -> Table:
-    """Return the table of a data set whose layout is `name`, one of TABLES, below `root`."""
+def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool = False) -> Table:
+    """Return the table of a data set whose layout is `name`, one of TABLES, below `root`.
+
+    Listed images that are missing stay in the table, to be skipped like broken ones, and are named in its
+    notes. If all are missing, that is an error.
+
+    Args:
+        depth: how deep class folders lie, as in `read_folder`.
+        strict: one missing image is an error, too.
+    """
     if name not in TABLES:
         near = get_close_matches(name, TABLES, n=3) or list(TABLES)
         raise ValueError(f"no data layout is called {name!r}; did you mean {' or '.join(near)}?")
     if not root.exists():
         raise FileNotFoundError(f"{root} does not exist; give the place of the images ({name})")
-    home, paths, labels, names, splits = TABLES[name](root)
-    wrong = sorted(set(splits or ()) - set(SPLITS))
+    if not is_text(str(root)):
+        raise ValueError(f"{printable(str(root))}: the name is not UTF-8; rename the folder")
+    if depth is not None and name != "folder":
+        raise ValueError(f"data.depth is for folders of class folders, and {name} has a list; leave it out")
+    listing = read_folder(root, depth) if name == "folder" else TABLES[name](root)
+    wrong = sorted(set(listing.splits or ()) - set(SPLITS))
     if wrong:
-        raise ValueError(f"{home}: no split is called {wrong[0]!r}; there are {', '.join(SPLITS)}")
-    numbers = np.array(labels, np.int64)
-    table = Table(home, tuple(paths), numbers, tuple(names), None if splits is None else tuple(splits))
-    _check_files(table)
-    return table
+        raise ValueError(f"{listing.root}: no split is called {wrong[0]!r}; there are {', '.join(SPLITS)}")
+    missing = _missing(listing)
+    if len(missing) == len(listing.paths) or (strict and missing):
+        raise FileNotFoundError(f"{_some_missing(missing, listing)}; unpack or copy the images again")
+    skipped = [f"{_some_missing(missing, listing)}; they are skipped"] if missing else []
+    return Table(
+        root=listing.root,
+        paths=tuple(listing.paths),
+        labels=np.array(listing.labels, np.int64),
+        names=tuple(listing.names),
+        splits=None if listing.splits is None else tuple(listing.splits),
+        notes=(*skipped, *listing.notes),
+    )
 
 
-def _check_files(table: Table) -> None:
+def _missing(listing: Listing) -> list[str]:
     """Each folder is listed once, which takes seconds where a look at each of 120,000 files takes minutes."""
     wanted: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for path in table.paths:
+    for path in listing.paths:
         folder, name = os.path.split(path)
         wanted[folder].append((name, path))
     missing = []
     for folder, files in wanted.items():
-        present = _files(table.root / folder)
+        present = _files(listing.root / folder)
         missing += [path for name, path in files if name not in present]
-    if missing:
-        first = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        place = "" if Path(missing[0]).is_absolute() else f" in {table.root}"
-        raise FileNotFoundError(
-            f"{len(missing)} of {len(table.paths)} listed images are missing{place}: {first}; "
-            "unpack or copy the images anew"
-        )
+    return missing
+
+
+def _some_missing(missing: Sequence[str], listing: Listing) -> str:
+    first = ", ".join(printable(path) for path in missing[:3]) + (", ..." if len(missing) > 3 else "")
+    place = "" if Path(missing[0]).is_absolute() else f" in {listing.root}"
+    return f"{len(missing):,} of {len(listing.paths):,} listed images are missing{place}: {first}"
 
 
 def _files(folder: Path) -> set[str]:

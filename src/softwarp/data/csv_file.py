@@ -1,0 +1,89 @@
+"""A CSV file -> the images that it lists, as path, label and, if it likes, split."""
+
+import csv
+import os
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from softwarp.data.folders import scan
+from softwarp.data.readers import SPLIT_NAMES, Listing, by_name
+from softwarp.files import printable
+
+COLUMNS = {"path": ("path", "image", "file", "filename"), "label": ("label",), "split": ("split",)}
+
+
+def read_csv(root: Path) -> Listing:
+    """Return the images that a CSV file lists; paths start from its folder."""
+    file = _csv_file(root)
+    folder = file.parent.absolute()
+    seen: dict[str, tuple[str, str, str | None]] = {}
+    number = 1
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            head = lines.readline()
+            separator = ";" if head.count(";") > head.count(",") else ","
+            reader = csv.DictReader(
+                chain([head], lines), delimiter=separator, strict=True, skipinitialspace=True
+            )
+            columns, notes = _columns(reader.fieldnames or (), file)
+            for row in reader:
+                number = reader.line_num
+                path, label, split = _cells(row, columns, f"{file}, line {number}")
+                image = os.path.normpath(folder / path)
+                if image in seen:  # retrieval would find the image itself
+                    raise ValueError(f"{file}, line {number}: {path} is listed twice; list each image once")
+                seen[image] = (path, label, split)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{file} cannot be read after line {number}: {error}; close every quote, save it as CSV in UTF-8"
+        ) from None
+    if not seen:
+        raise ValueError(f"{file} lists no images; write a line `path,label` for each below the head")
+    paths, labels, splits = zip(*seen.values(), strict=True)
+    return by_name(file.parent, paths, labels, splits if "split" in columns else None, notes)
+
+
+def _csv_file(root: Path) -> Path:
+    if not root.is_dir():
+        return root
+    with scan(root) as entries:
+        files = sorted(entry.name for entry in entries if entry.name.lower().endswith(".csv"))
+    if len(files) != 1:
+        raise ValueError(
+            f"{root} holds {len(files)} .csv files ({', '.join(files[:3])}); name the file itself"
+        )
+    return root / files[0]
+
+
+def _columns(head: Sequence[str], file: Path) -> tuple[dict[str, str], list[str]]:
+    """The column that holds path, label and split, and a note on those that hold none of them."""
+    there = {name.strip().lower(): name for name in reversed(head)}
+    known = ((role, name) for role, names in COLUMNS.items() for name in reversed(names) if name in there)
+    columns = {role: there[name] for role, name in known}
+    unused = [name for name in head if name not in columns.values()]
+    if not {"path", "label"} <= columns.keys():
+        raise ValueError(
+            f"{file}, line 1: the columns must be path,label or path,label,split; got {','.join(head)}"
+        )
+    near = get_close_matches("split", [name.strip().lower() for name in unused], n=1, cutoff=0.8)
+    if near and "split" not in columns:
+        raise ValueError(f"{file}, line 1: a column is called {near[0]!r}; did you mean split?")
+    return columns, [f"columns that are not used: {', '.join(map(printable, unused))}"] if unused else []
+
+
+def _cells(row: dict[str | Any, Any], columns: dict[str, str], place: str) -> tuple[str, str, str | None]:
+    """The path, label and split of a row."""
+    if None in row or None in row.values():
+        raise ValueError(f"{place}: more or fewer cells than columns; quote a cell that holds a separator")
+    path, label = row[columns["path"]], row[columns["label"]]
+    if not path or not label:
+        raise ValueError(f"{place}: path and label must not be empty")
+    if "split" not in columns:
+        return path, label, None
+    word = row[columns["split"]].strip()
+    if word.lower() not in SPLIT_NAMES:
+        raise ValueError(f"{place}: no split is called {word!r}; there are {', '.join(SPLIT_NAMES)}")
+    return path, label, SPLIT_NAMES[word.lower()]

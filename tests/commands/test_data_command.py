@@ -1,0 +1,191 @@
+"""`softwarp data check` on folders as people have them: what will training do with this?"""
+
+import subprocess
+import sys
+
+import pytest
+from support.layouts import write
+from support.pictures import pictures, two_broken
+from typer.testing import CliRunner
+
+from softwarp.commands.data import app
+from softwarp.own_data import settings_for
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def answer(root, *options):
+    """The exit code and, with single spaces, all that is printed on the output stream."""
+    result = run("check", root, *options)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, " ".join(result.stdout.split())
+
+
+def classes(*names, images=3):
+    return [f"{name}/{k}.jpg" for name in names for k in range(images)]
+
+
+def test_a_good_folder(tmp_path):
+    code, text = answer(pictures(tmp_path, *classes("ant", "bee", "cat", "dog", "eel", "fox", images=2)))
+    assert code == 0, text
+    assert text.count("held out") >= 2
+    assert "12 images, 6 classes, no splits" in text
+    assert "--protocol test: trains on 4 classes (8 images), is judged on 2" in text
+    assert "--protocol validation: trains on 2 classes" in text
+    assert "all is ready for training" in text
+
+
+def test_the_command_lists_what_is_broken_and_exits_with_1(tmp_path):
+    code, text = answer(two_broken(tmp_path), "--workers", 2)
+    assert code == 1
+    assert f"broken: {tmp_path}/owl/1.jpg" in text
+    assert f"broken: {tmp_path}/wren/0.jpg" in text
+    assert "8 images, 4 classes, no splits" in text
+    assert "broken images, which training skips: 2" in text
+
+
+def test_a_csv_file_with_splits(tmp_path):
+    pictures(tmp_path, *classes("gull", "owl", "plover", "wren", images=2))
+    lines = [
+        f"{n}/{k}.jpg,{n},{'test' if n > 'owl' else 'train'}"
+        for n in ("gull", "owl", "plover", "wren")
+        for k in (0, 1)
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label,split", *lines]))
+    code, text = answer(tmp_path / "list.csv")
+    assert code == 0, text
+    assert "8 images, 4 classes, train 4, test 4" in text
+    assert "is judged on 2 that are held out (4 images): plover, wren" in text
+
+
+def test_absolute_paths_of_a_csv_file_are_checked(tmp_path):
+    two_broken(tmp_path / "images")
+    (tmp_path / "list.csv").write_text(
+        f"path,label\n{tmp_path}/images/gull/0.jpg,gull\n{tmp_path}/images/wren/0.jpg,wren\n"
+    )
+    code, text = answer(tmp_path / "list.csv")
+    assert code == 1
+    assert f"broken: {tmp_path}/images/wren/0.jpg: not an image" in text
+
+
+def test_many_classes_are_shortened_to_the_largest_and_the_smallest(tmp_path):
+    names = [f"class-{number:02d}" for number in range(30)]
+    pictures(tmp_path, *classes(*names, images=1), *(f"class-29/more {k}.jpg" for k in range(3)))
+    _, text = answer(tmp_path)
+    assert "class-29 │ 4" in text
+    assert "... 12 more classes" in text
+    assert "class-15" not in text.partition("images, 30 classes")[0]
+    assert "classes of one image, which finds no other of its class: 29 " in text
+
+
+def test_nested_folders_offer_the_deeper_level(tmp_path):
+    pictures(tmp_path, *classes(*(f"cats/{name}" for name in "abc"), *(f"dogs/{name}" for name in "defg")))
+    code, text = answer(tmp_path)
+    assert code == 1
+    assert "either 2 (cats, dogs) or 7 (cats/a, cats/b, cats/c, ...)" in text
+    assert "data.depth=2" in text
+    with pytest.raises(ValueError, match=r"data\.depth=2"):
+        settings_for(tmp_path, protocol="test", cuda=False)
+    assert answer(tmp_path, "--depth", 2)[0] == 0
+    assert settings_for(tmp_path, protocol="test", cuda=False, depth=2)["data"]["depth"] == 2
+
+
+def test_valid_is_a_split_and_classes_in_two_splits_are_named(tmp_path):
+    pictures(tmp_path, *classes("train/ant", "train/bee", "valid/cat", "valid/dog", "test/eel", "test/fox"))
+    code, text = answer(tmp_path)
+    assert code == 0, text
+    assert "train 6" in text
+    assert "validation 6" in text
+    assert "test 6" in text
+    pictures(tmp_path, "test/ant/9.jpg")
+    code, text = answer(tmp_path)
+    assert code == 1
+    assert "│ ant │ 4 │ test, train │" in text
+    assert "training would refuse: class 'ant' is in training and in evaluation" in text
+    assert "CSV file without the column split" in text
+
+
+def test_without_a_test_split_the_protocol_that_trains_is_named(tmp_path):
+    code, text = answer(pictures(tmp_path, *classes("train/ant", "train/bee", "val/cat", "val/dog")))
+    assert code == 1
+    assert "nothing to test on" in text
+    assert "--protocol validation: trains on 2 classes" in text
+
+
+def test_missing_files_are_named_and_skipped(tmp_path):
+    names = ("ant", "bee", "cat", "dog")
+    pictures(tmp_path, *classes(*names))
+    rows = [f"{path},{path.split('/')[0]}" for path in [*classes(*names), "dog/gone.jpg"]]
+    (tmp_path / "list.csv").write_text("\n".join(["filename,label", *rows]))
+    code, text = answer(tmp_path / "list.csv")
+    assert code == 1
+    assert f"1 of 13 listed images are missing in {tmp_path}: dog/gone.jpg; they are skipped" in text
+    assert "dog/gone.jpg: the file is missing" in text
+    assert settings_for(tmp_path / "list.csv", protocol="test", cuda=False)["data"]["name"] == "csv"
+
+
+def test_heic_is_ignored_with_the_cure(tmp_path):
+    pictures(tmp_path, *classes("ant", "bee", "cat", "dog"))
+    write(tmp_path, "ant/IMG_1.HEIC", "elk/IMG_2.heic", "bee/b.avif")
+    code, text = answer(tmp_path)
+    assert code == 0, text
+    assert "2 .heic" in text
+    assert "convert .avif and .heic to JPEG" in text
+    assert "folders without images, left out: 1 (elk)" in text
+
+
+def test_one_class_cannot_be_trained(tmp_path):
+    code, text = answer(pictures(tmp_path, *classes("ant")))
+    assert code == 1
+    assert "training would refuse: 1 class: it takes four" in text
+    assert "add classes" in text
+
+
+def test_mixed_junk(tmp_path):
+    pictures(tmp_path, *classes("ant", "bee", "cat", "dog"), "loose.jpg")
+    write(tmp_path, "__MACOSX/ant/._0.jpg", "empty/notes.txt", "Thumbs.db", "ant/Thumbs.db", ".DS_Store")
+    write(tmp_path, "dog/fake.jpg", text="no image")
+    code, text = answer(tmp_path)
+    assert code == 1
+    assert "images in no class folder, left out: 1 (loose.jpg)" in text
+    assert "folders without images, left out: 1 (empty)" in text
+    assert "__MACOSX" in text
+    assert "2 .db" in text
+    assert "dog/fake.jpg: not an image of a known kind" in text
+    assert "13 images, 4 classes" in text
+
+
+def test_names_with_escape_codes_are_shown_escaped(tmp_path):
+    pictures(tmp_path, *classes("ant", "bee", "cat", "\x1b[31mdog"))
+    write(tmp_path, "ant/\x1b[2J.jpg", text="no image")
+    result = run("check", tmp_path)
+    assert "\x1b[31m" not in result.stdout
+    assert "\x1b[2J" not in result.stdout
+    assert r"\x1b[31mdog" in result.stdout
+    assert r"ant/\x1b[2J.jpg: not an image" in result.stdout
+
+
+def test_the_command_names_known_layouts_and_what_does_not_exist(tmp_path):
+    assert "did you mean cub" in str(run("check", tmp_path, "--name", "cup").exception)
+    assert "does not exist" in str(run("check", tmp_path / "nowhere").exception)
+
+
+def test_cars_are_explained():
+    result = run("cars")
+    assert result.exit_code == 0
+    assert "cars_test_annos_withlabels.mat" in result.stdout
+
+
+def test_check_loads_no_torch(tmp_path):
+    pictures(tmp_path, *classes("ant", "bee", "cat", "dog"))
+    code = (
+        "import sys; from softwarp.cli import app; app(['data', 'check', sys.argv[1]], standalone_mode=False)"
+        "; sys.exit('torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], check=False, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert "all is ready" in result.stdout
