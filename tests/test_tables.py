@@ -51,3 +51,11 @@ def test_figures():
     assert figure("queries_without_positives", 3.0) == "3"
     assert figure("map@r", 0.12345) == "12.3"
     assert metric_title("queries_without_positives") == "Queries without positives"
+
+
+def test_names_do_not_reach_the_terminal_raw():
+    out = io.StringIO()
+    table = metric_table([Row(("\x1b[2Jrun [red]",), {"recall@1": 0.5})], ("recall@1",), ("run",))
+    Console(file=out, width=80).print(table.terminal())
+    assert r"\x1b[2Jrun [red]" in out.getvalue()
+    assert "\x1b" not in out.getvalue()

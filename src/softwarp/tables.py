@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from softwarp.files import printable
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
@@ -49,7 +51,7 @@ class Table:
         ]
         table = RichTable(*columns, title=self.title or None)
         for row in self.rows:
-            table.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in row))
+            table.add_row(*(Text(printable(cell.text), style="bold" if cell.best else "") for cell in row))
         return table
 
     def markdown(self) -> str:

@@ -326,3 +326,13 @@ def test_pickles_are_never_loaded(tmp_path):
     path.write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(ValueError, match="cannot be read"):
         load_embeddings(path)
+
+
+def test_names_with_escape_codes_are_shown_escaped(table, tmp_path, monkeypatch, capsys):
+    folder, _, _ = table
+    name = tmp_path / "\x1b[31m[red]points.npy"
+    name.write_bytes((folder / "points.npy").read_bytes())
+    shown = run(name, "--labels", folder / "labels.txt", "--bootstrap", 0)
+    assert r"\x1b[31m[red]points.npy" in "".join(shown.split())
+    assert "\x1b[31m" not in shown
+    assert r"\x1b[31mno.npy" in fails(monkeypatch, capsys, folder / "\x1b[31mno.npy", "--labels", "x.txt")

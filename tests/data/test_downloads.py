@@ -156,7 +156,7 @@ def test_a_server_that_falls_silent_is_left(server, cub, tmp_path, monkeypatch):
     server.go_on.clear()
     hasty = lambda request, timeout: urlopen(request, timeout=timeout / 300)  # noqa: E731
     monkeypatch.setattr(downloads.urllib.request, "urlopen", hasty)
-    with pytest.raises(OSError, match="timed out; run again to go on"):
+    with pytest.raises(OSError, match="timed out; run again to resume"):
         download("cub", tmp_path / "data", address=server.address, md5=md5(cub))
     server.go_on.set()
 

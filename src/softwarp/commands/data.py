@@ -123,13 +123,12 @@ def _show(table: "Table", test: "Prospect") -> None:
     from rich.console import Console
 
     from softwarp.data.check import roles, sizes
-    from softwarp.files import printable
     from softwarp.tables import Cell
     from softwarp.tables import Table as Rows
 
     counts, what = sizes(table), roles(table, test)
     order = sorted(counts, key=lambda name: (-counts[name], name))
-    rows = [(printable(name), f"{counts[name]:,}", what[name]) for name in order]
+    rows = [(name, f"{counts[name]:,}", what[name]) for name in order]
     if len(rows) > LARGEST + SMALLEST + 1:
         between = rows[LARGEST:-SMALLEST]
         rows[LARGEST:-SMALLEST] = [(f"... {len(between):,} more classes", "", "")]

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softwarp.files import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
     from torch import Tensor
@@ -156,11 +158,13 @@ def _json(result: dict[str, Any]) -> str:
 
 
 def _measured(result: dict[str, Any], source: Path) -> "Table":
+    from rich.markup import escape
     from rich.table import Table
 
     rows, dimensions = result["embeddings"]
-    title = f"{source.name}: {rows} x {dimensions}, {result['classes']} classes, {result['distance']}"
-    table = Table(title=title)
+    name = printable(source.name)
+    title = f"{name}: {rows} x {dimensions}, {result['classes']} classes, {result['distance']}"
+    table = Table(title=escape(title))
     table.add_column("metric")
     table.add_column("value", justify="right")
     if result["intervals"]:

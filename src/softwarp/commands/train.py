@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from softwarp.commands.recipes import Words, choose
+from softwarp.files import printable
 
 if TYPE_CHECKING:
     from softwarp.recipe import Recipe
@@ -65,7 +66,7 @@ def train(
         if recipe.data.name != "glyphs":
             find_root(recipe.data.name, recipe.data.root)
         if data is not None and processes.is_main():
-            typer.echo(f"# {folder}/recipe.yaml\n{dump_recipe(recipe)}")
+            typer.echo(f"# {printable(str(folder))}/recipe.yaml\n{dump_recipe(recipe)}")
         results: list[Result] = []
         for seed in range(recipe.seed, recipe.seed + seeds):
             own = folder / f"seed-{seed}" if seeds > 1 else folder
@@ -120,7 +121,7 @@ def _report(repeats: "Repeats", folder: Path) -> None:
         )
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
         note(f"skipped, because it cannot be read: {path}")
-    typer.echo(f"run: {folder}")
+    typer.echo(f"run: {printable(str(folder))}")
 
 
 def table(repeats: "Repeats") -> "Table":
