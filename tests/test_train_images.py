@@ -308,3 +308,26 @@ def test_recipes_are_listed_and_shown():
     shown = CliRunner().invoke(app, ["show", "cub", "phases.0.epochs=5"])
     assert "epochs: 5" in shown.output
     assert "alpha: 24.68" in shown.output
+
+
+def test_what_is_left_out_is_said_and_images_that_vanish_are_skipped(tmp_path, monkeypatch):
+    root = draw(tmp_path / "images")
+    (root / "stray.png").write_bytes((root / "class 0" / "0.png").read_bytes())
+    (root / "class 0" / "0.png").unlink()
+    (root / "class 0" / "0.png").symlink_to(root / "gone.png")
+    begin = Job.stream
+
+    def vanishing(job):
+        (root / "class 1" / "0.png").unlink(missing_ok=True)
+        return begin(job)
+
+    monkeypatch.setattr(Job, "stream", vanishing)
+    with (
+        pytest.warns(UserWarning, match="1 of 40 listed images are missing"),
+        pytest.warns(UserWarning, match=r"in no class folder.*stray\.png"),
+    ):
+        run = train(small(root, phases=[{**PHASE, "epochs": 4}]), tmp_path / "run")
+    result = run.result()
+    assert {"class 0/0.png", "class 1/0.png"} <= {*result.broken_images, *result.left_out}
+    with pytest.raises(FileNotFoundError, match="listed images are missing"):
+        train(small(root, data={"strict": True}), tmp_path / "strict")

@@ -9,6 +9,7 @@ from support.pictures import pictures, two_broken
 from typer.testing import CliRunner
 
 from softwarp.commands.data import app
+from softwarp.commands.recipes import choose
 from softwarp.own_data import settings_for
 
 
@@ -89,7 +90,8 @@ def test_nested_folders_offer_the_deeper_level(tmp_path):
     with pytest.raises(ValueError, match=r"data\.depth=2"):
         settings_for(tmp_path, protocol="test", cuda=False)
     assert answer(tmp_path, "--depth", 2)[0] == 0
-    assert settings_for(tmp_path, protocol="test", cuda=False, depth=2)["data"]["depth"] == 2
+    _, recipe = choose(["data.depth=2"], tmp_path, None)
+    assert (recipe.data.depth, recipe.batches.classes) == (2, 5)
 
 
 def test_valid_is_a_split_and_classes_in_two_splits_are_named(tmp_path):

@@ -150,7 +150,7 @@ def test_names_that_are_not_utf8_are_left_out_and_shown(tmp_path):
     table = read_table("folder", tmp_path)
     assert table.names == ("gull", "wren")
     assert len(table.paths) == 2
-    assert noted(table, "2 (", r"gull/b\udcff.jpg", r"owl\udcfe", "rename")
+    assert noted(table, r"2 (gull/b\udcff.jpg, owl\udcfe); rename")
     with pytest.raises(ValueError, match=r"owl\\udcfe: .*not UTF-8"):
         read_table("folder", tmp_path / os.fsdecode(b"owl\xfe"))
 

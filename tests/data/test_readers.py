@@ -117,3 +117,18 @@ def test_inshop_without_images_or_list(tmp_path):
     write(tmp_path, "img/MEN/id_1/a.jpg")
     with pytest.raises(ValueError, match="no split is called 'training'"):
         read_table("inshop", tmp_path)
+
+
+def test_annotations_are_cut_at_line_ends_and_blanks_alone(tmp_path):
+    """A name may hold U+2028 or a no-break space, at which Python would cut, too."""
+    make_cub(tmp_path)
+    names = "1 a\u2028b\n2 c\u00a0d\n3 e\n4 f\n"
+    (tmp_path / "classes.txt").write_text(names, encoding="utf-8")
+    assert read_table("cub", tmp_path).names == ("a\u2028b", "c\u00a0d", "e", "f")
+    lines = ["1", "image_name item_id evaluation_status", "img/MEN/a\u00a0b/1.jpg\tid_1  train"]
+    (tmp_path / "list_eval_partition.txt").write_text("\n".join(lines), encoding="utf-8")
+    write(tmp_path, "img/MEN/a\u00a0b/1.jpg")
+    assert read_table("inshop", tmp_path).paths == ("img/MEN/a\u00a0b/1.jpg",)
+    (tmp_path / "classes.txt").write_bytes(b"1 \xff\n")
+    with pytest.raises(ValueError, match=r"classes\.txt is not text in UTF-8"):
+        read_table("cub", tmp_path)

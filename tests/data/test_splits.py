@@ -273,3 +273,14 @@ def test_the_plan_says_how_folds_are_made():
     splits = ["train"] * 60 + ["test"] * 20
     division = divide(labels, splits, SplitPlan(fold=1, folds=3, fold_seed=5))
     assert classes_of(labels, division.queries) == expected.tolist()
+
+
+@given(st.integers(3, 300), st.integers(0, 1000))
+def test_classes_are_drawn_as_torch_shuffles_them(num_classes, seed):
+    """Test classes of all runs so far were drawn so."""
+    order = torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))
+    quarter = round(num_classes / 4)
+    split = split_classes(num_classes, seed=seed)
+    assert torch.equal(split.validation, order[:quarter].sort().values)
+    assert torch.equal(split.test, order[quarter : 2 * quarter].sort().values)
+    assert torch.equal(split.train, order[2 * quarter :].sort().values)
