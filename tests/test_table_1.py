@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app
 from softwarp.commands.paper_table import read_table
+from softwarp.losses import card_of
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe import (
     find_recipe,
@@ -82,6 +83,19 @@ def test_phases_put_together_are_the_published_schedule(name, rate, epochs, expe
     rates = [phase.learning_rate * factor(phase, epoch) for phase in phases for epoch in range(phase.epochs)]
     assert rates == pytest.approx([rate * expected(epoch) for epoch in range(epochs)], rel=1e-4)
     assert len({round(phase.proxy_learning_rate / phase.learning_rate, 6) for phase in phases}) == 1
+
+
+def test_cards_of_losses_agree_with_their_recipes():
+    """A card gives the settings of one data set; both were read from the same sources."""
+    recipes = [read_recipe(find_recipe(name)) for name in CELLS]
+    for loss in sorted({recipe.loss.name for recipe in recipes}):
+        training = card_of(loss).training
+        ours = [recipe for recipe in recipes if recipe.loss.name == loss]
+        drawn = [each.batches.size or (each.batches.classes, each.batches.samples) for each in ours]
+        if loss != "recall_at_k":  # its card has the batch of CUB, for which the table has no figures
+            assert training.batch in drawn, loss
+        if loss != "contextual":  # its card has the script for 256 pixels, the table that for 224
+            assert {each.optimizer.name for each in ours} == {training.optimizer}, loss
 
 
 def test_proxy_nca_pp_learns_proxies_at_the_rate_of_its_data_set():
