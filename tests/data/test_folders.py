@@ -67,6 +67,14 @@ def test_folders_that_look_like_splits_and_are_none_stop(tmp_path, tops):
     assert read_table("folder", tmp_path, depth=1).names == tuple(sorted(tops))
 
 
+def test_two_folders_with_names_of_splits_stop_and_one_may_be_a_class(tmp_path):
+    write(tmp_path / "two", *(f"{top}/1.jpg" for top in ("train", "valid", "extra")))
+    with pytest.raises(ValueError, match=r"train, valid.*extra"):
+        read_table("folder", tmp_path / "two")
+    write(tmp_path / "one", *(f"{top}/1.jpg" for top in ("train", "car", "bus")))
+    assert read_table("folder", tmp_path / "one").names == ("bus", "car", "train")
+
+
 def test_classes_two_folders_deep_are_offered(tmp_path):
     deep = [f"{kind}/{breed}" for kind, breeds in {"cats": "ab", "dogs": "cde"}.items() for breed in breeds]
     write(tmp_path, *(f"{place}/{k}.jpg" for place in deep for k in range(12)))

@@ -90,7 +90,9 @@ def _splits(root: Path, tree: _Tree, depth: int | None) -> dict[str, str]:
     if tops and all(top.lower() in SPLIT_NAMES for top in tops):
         return {top: SPLIT_NAMES[top.lower()] for top in tops}
     classes = {path.partition("/")[0] for path in tree.images if path.count("/") == 1}
+    named = [top for top in tops if top.lower() in SPLIT_NAMES]
     alike = [top for top in tops if top not in classes and _words(top) & SPLIT_NAMES.keys()]
+    alike = sorted({*alike, *(named if len(named) > 1 else [])})  # one may be a class: a vehicle
     if alike and depth is None:
         others = [top for top in tops if top.lower() not in SPLIT_NAMES]
         raise ValueError(
