@@ -1,15 +1,11 @@
 """Losses with graphs, networks, classifiers and pair statistics, held to loops in float64."""
 
-import inspect
-import types
-from pathlib import Path
-
 import pytest
 import torch
 from support.cases_graph import CASES
 from support.loss_cases import arrays_of
 
-from softwarp.losses import LOSSES, build_loss, card_of, proxy_gml_loss, sgsl_loss
+from softwarp.losses import build_loss, card_of, proxy_gml_loss, sgsl_loss
 from softwarp.losses.group_loss import anchor_mask, group_loss_per_sample
 from softwarp.losses.proxy_gml import nearest_proxies
 
@@ -44,21 +40,6 @@ def test_value_equals_the_loop(name, settings, labels):
     embeddings = 2 * torch.randn(len(labels), 4, dtype=torch.float64)
     expected = CASES[name].reference(embeddings.numpy(), labels.numpy(), arrays_of(loss), **settings)
     assert loss(embeddings, labels).item() == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_each_mutant_changes_the_value(name):
-    source = Path(inspect.getfile(LOSSES[name])).read_text()
-    settings = CASES[name].settings
-    loss, labels = make(name, **settings), torch.arange(4).repeat(3)
-    embeddings = torch.randn(len(labels), 4, dtype=torch.float64)
-    for old, new in CASES[name].mutants:
-        assert source.count(old) == 1, old
-        module = types.ModuleType("mutant")
-        exec(compile(source.replace(old, new), "mutant", "exec"), module.__dict__)
-        mutant = getattr(module, LOSSES[name].__name__)(5, 4, **settings).double()
-        mutant.load_state_dict(loss.state_dict())
-        assert abs(mutant(embeddings, labels) - loss(embeddings, labels)) > 1e-6, old
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.surrogate is None])
