@@ -147,6 +147,17 @@ def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(trained, tmp_pat
     assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == outcome(trained)
 
 
+def test_a_run_with_random_batches_resumes_at_the_very_batch(tmp_path):
+    recipe = tiny(batches={"size": 50})  # 240 images: 40 of them are left out of each epoch
+    with pytest.raises(StoppedError):
+        train(recipe, tmp_path / "cut", progress=Bars(5, lambda: signal.raise_signal(signal.SIGINT)))
+    assert (
+        Run(tmp_path / "cut").load_checkpoint()[0]["state"]["step"] == 5
+    )  # in the second of two epochs of 4
+    resumed = train(recipe, tmp_path / "cut", resume=True)
+    assert outcome(resumed) == outcome(train(recipe, tmp_path / "whole"))
+
+
 def test_the_time_to_go_is_not_told_from_the_speed_of_a_frozen_backbone(tmp_path, monkeypatch):
     now, told = [0.0], []
     progress = Progress(console=Console(file=io.StringIO()), get_time=lambda: now[0])
@@ -335,10 +346,13 @@ def losses_of(run):
 SMOOTH = {"epochs": 3, "learning_rate": 0.01, "proxy_learning_rate": 1.0}
 
 
-def test_two_processes_have_the_loss_curve_of_one(tmp_path):
+@pytest.mark.parametrize(
+    "batches", [{"classes": 10, "samples": 4}, pytest.param({"size": 40}, marks=pytest.mark.slow)]
+)
+def test_two_processes_have_the_loss_curve_of_one(batches, tmp_path):
     model = {"embedding_size": 16, "freeze_batch_norm": True}
     slow = SMOOTH | {"learning_rate": 0.002, "proxy_learning_rate": 0.2}  # fast training multiplies rounding
-    recipe = tiny(optimizer={"eps": 1.0}, phases=[slow], model=model)
+    recipe = tiny(optimizer={"eps": 1.0}, phases=[slow], model=model, batches=batches)
     one, two = train(recipe, tmp_path / "one"), two_processes(recipe, tmp_path)
     assert losses_of(two) == pytest.approx(losses_of(one), abs=1e-4)
     assert losses_of(one)[2] < losses_of(one)[0] - 0.1
