@@ -112,7 +112,7 @@ def _level(root: Path, tree: _Tree, splits: Mapping[str, str]) -> int:
     tops, deeper = (sorted({"/".join(place[:level]) for place in inside}) for level in (1, 2))
     raise ValueError(
         f"{root}: images lie two folders deep. Classes are either {len(tops)} ({_some(tops)}) or "
-        f"{len(deeper)} ({_some(deeper)}): choose with data.depth=1 or data.depth=2"
+        f"{len(deeper)} ({_some(deeper)}): choose with data.depth=1 or data.depth=2 (data check: --depth)"
     )
 
 
