@@ -182,3 +182,19 @@ def test_a_result_of_another_shape_is_one_line(tmp_path, content, cause):
     (tmp_path / "result.json").write_text(content)
     with pytest.raises(ValueError, match=rf"result\.json.*({cause}).*--fresh"):
         run.result()
+
+
+def test_a_disk_that_takes_no_more_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
+    run = Run.create(tmp_path, RECIPE)
+    run.save_checkpoint({"epoch": 1})
+
+    def full(state, file):
+        raise RuntimeError(
+            "[enforce fail at inline_container.cc:1234] . PytorchStreamWriter failed\nframe #0"
+        )
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match=r"checkpoint\.pt.*PytorchStreamWriter failed\).*disk space") as caught:
+        run.save_checkpoint({"epoch": 2})
+    assert "frame" not in str(caught.value)
+    assert run.load_checkpoint() == ({"epoch": 1}, "")
