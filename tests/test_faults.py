@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from support.pictures import jpeg, noise
 from support.tiny_runs import PHASE, Bars, outcome, tiny
 
 from softwarp.overrides import dump_recipe
@@ -93,6 +94,41 @@ def test_yaml_that_explodes_is_refused(tmp_path):
         path.write_bytes(text.encode(errors="surrogateescape"))
         with pytest.raises(ValueError, match=rf"{name}\.yaml"):
             parse_recipe(read_settings(path))
+
+
+def test_a_run_under_nohup_is_not_stopped_by_a_closed_terminal(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        run = train(tiny(), tmp_path, progress=Bars(8, lambda: signal.raise_signal(signal.SIGHUP)))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert run.finished()
+
+
+@pytest.mark.slow
+def test_two_processes_train_two_seeds_with_decoding_workers(tmp_path):
+    for number in range(8):
+        for each in range(5):
+            jpeg(
+                tmp_path / "images" / f"class {number}" / f"{each}.jpg", noise(24, 24, seed=5 * number + each)
+            )
+    data = {"name": "folder", "root": str(tmp_path / "images"), "resize": 24, "crop": 16, "workers": 1}
+    model = {"backbone": "resnet10t", "embedding_size": 8}
+    settings = {"batches": {"classes": 2, "samples": 2}, "phases": [{**PHASE, "epochs": 3}]}
+    (tmp_path / "recipe.yaml").write_text(dump_recipe(tiny(data=data, model=model, **settings)))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = [
+        "-m",
+        "softwarp",
+        "train",
+        tmp_path / "recipe.yaml",
+        "--seeds",
+        "2",
+        "--output",
+        tmp_path / "run",
+    ]
+    subprocess.run([*launch, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert (tmp_path / "run" / "seeds.json").exists()
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from softwarp.files import atomic_write, cache_folder, write_text
+from softwarp.files import atomic_write, cache_folder, locked_folder, write_text
 
 
 def test_an_error_leaves_the_old_content_and_no_litter(tmp_path):
@@ -49,3 +49,39 @@ def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "softwarp"
     monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "mine"))
     assert cache_folder() == tmp_path / "mine"
+
+
+def test_the_old_content_is_kept_beside_and_never_missing(tmp_path, monkeypatch):
+    path, keep = tmp_path / "a", tmp_path / "a-before"
+    for content in (b"1", b"2", b"3"):
+        with atomic_write(path, keep=keep) as file:
+            file.write(content)
+    assert (path.read_bytes(), keep.read_bytes()) == (b"3", b"2")
+    replace, seen = Path.replace, []
+
+    def spy(self, target):
+        seen.append(path.exists())
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", spy)
+    with atomic_write(path, keep=keep) as file:
+        file.write(b"4")
+    assert seen == [True, True]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "a-before"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_lock_does_not_live_on_in_forked_processes(tmp_path):
+    ready, done = os.pipe(), os.pipe()
+    with locked_folder(tmp_path):
+        child = os.fork()
+        if child == 0:
+            os.write(ready[1], b"x")
+            os.read(done[0], 1)
+            os._exit(0)
+        os.read(ready[0], 1)
+        with pytest.raises(ValueError, match="another process"), locked_folder(tmp_path):
+            pass
+    with locked_folder(tmp_path):  # though the child lives
+        os.write(done[1], b"x")
+        os.waitpid(child, 0)

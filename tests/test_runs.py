@@ -189,12 +189,44 @@ def test_a_disk_that_takes_no_more_is_one_line_and_the_last_checkpoint_stays(tmp
     run.save_checkpoint({"epoch": 1})
 
     def full(state, file):
-        raise RuntimeError(
-            "[enforce fail at inline_container.cc:1234] . PytorchStreamWriter failed\nframe #0"
-        )
+        raise RuntimeError("inline_container.cc:1234: PytorchStreamWriter failed\nframe #0")
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(OSError, match=r"checkpoint\.pt.*PytorchStreamWriter failed\).*disk space") as caught:
         run.save_checkpoint({"epoch": 2})
     assert "frame" not in str(caught.value)
     assert run.load_checkpoint() == ({"epoch": 1}, "")
+
+
+def test_a_damaged_checkpoint_never_pushes_out_the_good_one(tmp_path):
+    run = Run.create(tmp_path, RECIPE)
+    run.save_checkpoint({"epoch": 1})
+    run.save_checkpoint({"epoch": 2})
+    (tmp_path / "checkpoint.pt").write_bytes(b"damaged")
+    assert run.load_checkpoint()[0] == {"epoch": 1}
+    run.remove_damaged_checkpoint()
+    run.save_checkpoint({"epoch": 3})
+    (tmp_path / "checkpoint.pt").write_bytes(b"damaged")
+    assert run.load_checkpoint()[0] == {"epoch": 1}
+
+
+def test_an_odd_file_name_survives_items(tmp_path):
+    run = Run.create(tmp_path, RECIPE)
+    items = [Item(f"a{mark}b.jpg", "c", "test", row) for row, mark in enumerate('\r\n",;\t')]
+    run.save_embeddings({"embeddings": torch.ones(6, 2)}, items)
+    assert run.items() == items
+
+
+def test_a_recipe_of_another_version_is_one_line(tmp_path):
+    run = Run.create(tmp_path, RECIPE)
+    text = (tmp_path / "recipe.yaml").read_text()
+    (tmp_path / "recipe.yaml").write_text(text.replace("baseline:", "zero_line:"))
+    with pytest.raises(ValueError, match=r"zero_line.*--fresh") as caught:
+        run.recipe()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_new_run_takes_the_place_of_a_set_of_seeds(tmp_path):
+    (tmp_path / "seeds.json").touch()
+    Run.create(tmp_path, RECIPE)
+    assert not (tmp_path / "seeds.json").exists()

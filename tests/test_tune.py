@@ -23,7 +23,7 @@ def test_a_search_resumes_where_it_stopped_and_never_sees_test_classes(tmp_path,
     assert both[0]["value"] >= both[1]["value"]
     assert set(both[0]["settings"]) == {"learning_rate", "proxy_learning_rate", "alpha", "k1", "k2", "scale"}
     impossible = tiny(batches={"classes": 21, "samples": 1})
-    with pytest.raises(ValueError, match=r"not one of 2 trials ended well; .* only 20 classes"):
+    with pytest.raises(ValueError, match="only 20 classes"):
         tune.search(impossible, tmp_path / "impossible", trials=2)
     with pytest.raises(ValueError, match="evaluates on validation classes"):
         tune.search(tiny(evaluation={"split": "test"}), tmp_path, trials=1)

@@ -31,11 +31,38 @@ def atomic_write(path: Path, *, keep: Path | None = None) -> Iterator[IO[bytes]]
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())
         if keep is not None and path.exists():
-            path.replace(keep)
+            _keep(path, keep)
         Path(temporary).replace(path)
         _sync_folder(path.parent)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder; a ValueError says that one is in it.
+
+    The lock ends with the process, however it ends, and leaves no file behind.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows, where a folder cannot be opened
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    _locks.add(handle)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another process is working in {folder}") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        if handle in _locks:
+            _locks.discard(handle)
+            os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -64,6 +91,31 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text
     )
+
+
+_locks: set[int] = set()
+
+
+def _let_go() -> None:
+    """Close the locks that a forked process has inherited: they must not outlive the one that took them."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+def _keep(path: Path, keep: Path) -> None:
+    """Make `keep` the content of `path`, which is there at every moment where hard links are known."""
+    link = keep.with_name(f".{keep.name}.link")
+    link.unlink(missing_ok=True)
+    try:
+        os.link(path, link)
+    except OSError:
+        path.replace(keep)
+    else:
+        link.replace(keep)
 
 
 def _umask() -> int:

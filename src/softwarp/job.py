@@ -130,6 +130,10 @@ class Job:
         Rows that were logged after it are taken back.
         """
         checkpoint, note = self.run.load_checkpoint()
+        if note:
+            processes.wait()  # until all have read it
+            if processes.is_main():
+                self.run.remove_damaged_checkpoint()
         if checkpoint is not None:
             self.run.check_data(checkpoint["data"], self.source.sha256)
             for name, part in self._parts().items():
@@ -236,12 +240,16 @@ def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     )
     if recipe.precision == "fp16" and accelerator.device.type == "cpu":
         raise ValueError("precision fp16 needs a GPU; on a CPU take precision=bf16, or leave it out")
+    return accelerator
+
+
+def start_trackers(accelerator: Accelerator, recipe: Recipe) -> None:
+    """Open the trackers that the recipe names; a ValueError names those that are not installed."""
     if recipe.trackers:
         accelerator.init_trackers("softwarp", config={"loss": recipe.loss.name, "seed": recipe.seed})
         missing = set(recipe.trackers) - {tracker.name for tracker in accelerator.trackers}
         if missing and processes.is_main():
             raise ValueError(f"{', '.join(sorted(missing))} cannot be logged to: pip install it first")
-    return accelerator
 
 
 def random_state() -> dict[str, Any]:

@@ -41,6 +41,12 @@ def wait() -> None:
         dist.barrier()
 
 
+def leave() -> None:
+    """Close the process group: the last thing that a program does with it."""
+    if together():
+        dist.destroy_process_group()
+
+
 @contextmanager
 def one_first(*, per_machine: bool = False) -> Iterator[None]:
     """Let the main process, or the first of each machine, go through the block before the others."""

@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from softwarp.data.splits import SplitPlan
 
-DATA = ("glyphs", "cub", "cars", "sop", "inshop", "folder", "csv")
-
 
 class Part(BaseModel):
     """A piece of a recipe. A key that it does not know is an error."""
@@ -148,7 +146,7 @@ class EvaluationPart(Part):
     clustering: bool = Field(True, description="NMI and AMI at the end, too")
     every: int = Field(0, ge=0, description="epochs between two looks at the validation classes; 0: none")
     metric: str = Field("recall@1", description="that plateau and patience follow")
-    patience: int | None = Field(None, ge=1, description="looks without gain before training stops early")
+    patience: int | None = Field(None, ge=1, description="validations without gain before a phase ends early")
     avg_dtp_images: int = Field(2000, ge=0, description="training images that AvgDTP is measured on; 0: none")
     baseline: bool = Field(False, description="measure the untrained model's pooled features, too")
     fold: int | None = Field(
@@ -192,7 +190,7 @@ class Recipe(Part):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints inside an epoch")
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
-    seed: int = Field(0, ge=0, lt=2**40)
+    seed: int = Field(0, ge=0, lt=2**31)
 
     @model_validator(mode="after")
     def _never_on_test(self) -> "Recipe":

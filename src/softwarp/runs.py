@@ -10,7 +10,7 @@ import os
 import platform
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from pickle import UnpicklingError
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from softwarp.files import atomic_write, write_json, write_text
+from softwarp.files import atomic_write, locked_folder, write_json, write_text
 from softwarp.overrides import dump_recipe, write_out
 from softwarp.recipe import Recipe, read_recipe
 
@@ -37,6 +37,7 @@ FILES = (
     "model.safetensors",
     "embeddings.safetensors",
     "items.csv",
+    "seeds.json",
 )
 # What may differ when a run is resumed: it does not change the outcome.
 FREE = ("checkpoint_minutes", "trackers", "paper", "data.root", "data.workers")
@@ -109,33 +110,23 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out of the folder; the lock ends with the process, however it ends."""
+        """Keep other processes out of the folder, which is made if need be."""
         made = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = error.strerror or "unknown"
             raise OSError(f"{self.folder} cannot be made ({reason}); choose another --output") from None
-        try:
-            import fcntl
-        except ImportError:  # Windows, where a folder cannot be opened
-            yield
-            return
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(
-                    f"another process is training in {self.folder}; wait for it, or choose another --output"
-                ) from None
-            except OSError:  # a file system without locks
-                pass
-            yield
-        finally:
-            os.close(handle)
-            if made and not any(self.folder.iterdir()):  # the run was refused
-                self.folder.rmdir()
+                stack.enter_context(locked_folder(self.folder))
+            except ValueError as error:
+                raise ValueError(f"{error}; wait for it, or choose another --output") from None
+            try:
+                yield
+            finally:
+                if made and not any(self.folder.iterdir()):  # the run was refused
+                    self.folder.rmdir()
 
     def started(self) -> bool:
         """Return whether there is anything to resume: a checkpoint or a result."""
@@ -179,7 +170,14 @@ class Run:
     def recipe(self) -> Recipe:
         if not (self.folder / "recipe.yaml").is_file():
             raise FileNotFoundError(self.what_it_is())
-        return read_recipe(self.folder / "recipe.yaml")
+        try:
+            return read_recipe(self.folder / "recipe.yaml")
+        except ValueError as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"{self.folder} holds a run that this version cannot read ({reason}); choose another "
+                "--output, or restart with --fresh"
+            ) from None
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Append one row to metrics.jsonl and bring it to the disk; a line that a crash cut short goes."""
@@ -237,6 +235,10 @@ class Run:
             raise ValueError(f"{damage}, and no other is left; restart with --fresh")
         return None, ""
 
+    def remove_damaged_checkpoint(self) -> None:
+        """Remove the last checkpoint, so that the next one does not push out the good one before it."""
+        (self.folder / CHECKPOINTS[0]).unlink(missing_ok=True)
+
     def save_model(self, state: Mapping[str, Tensor]) -> None:
         with atomic_write(self.folder / "model.safetensors") as file:
             file.write(save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
@@ -251,7 +253,7 @@ class Run:
         with atomic_write(self.folder / "embeddings.safetensors") as file:
             file.write(save({name: tensor.contiguous() for name, tensor in arrays.items()}))
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # names may hold a \r
         writer.writerow(("file", "class", "split", "row"))
         writer.writerows(items)
         with atomic_write(self.folder / "items.csv") as file:

@@ -20,7 +20,7 @@ from softwarp.bars import decoding_bar, show_bars, show_download, show_note
 from softwarp.data.images import Batch
 from softwarp.data.sources import Items, load_source
 from softwarp.evaluate import embed_images, measure
-from softwarp.job import Job, prepare, start_accelerator
+from softwarp.job import Job, prepare, start_accelerator, start_trackers
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.overrides import check_batches
@@ -76,6 +76,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
         with processes.one_first():  # nothing is written before all of the recipe has proved good
             if processes.is_main() and not (resume and run.started()):
                 Run.create(folder, recipe)
+        start_trackers(accelerator, recipe)
         if note := job.restore():
             show_note(note, progress)
         step_done = show_bars(job, progress)
@@ -83,7 +84,8 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
             job.state.baseline = judge(job, job.judged.features, distance="cosine").metrics
         work_through(job, step_done)
         finish(job)
-        accelerator.end_training()
+        for tracker in accelerator.trackers:
+            tracker.finish()
     return run
 
 
@@ -343,7 +345,9 @@ def asked_to_stop(job: Job) -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.set()
 
-    before = {number: signal.signal(number, note) for number in STOPS}
+    # nohup has SIGHUP ignored, and it stays so
+    heard = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
     try:
         with _leave_at_second_signal() if processes.count() > 1 else nullcontext():
             yield lambda: processes.anywhere(asked.is_set(), job.accelerator.device)
@@ -364,7 +368,7 @@ def _leave_at_second_signal() -> Iterator[None]:
     def watch() -> None:
         signals = 0
         while data := ours.recv(16):
-            signals += len(data)
+            signals += sum(number in STOPS for number in data)  # torch counts its workers by a signal, too
             if signals > 1:
                 os.write(2, b"stopped at once; the last checkpoint is kept\n")
                 os._exit(130)

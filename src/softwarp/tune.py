@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from softwarp.losses import card_of
 from softwarp.recipe import Recipe, parse_recipe
-from softwarp.train import train
+from softwarp.train import BlowUpError, train
 
 LEARNING_RATES = {"learning_rate": ("log", 3e-4, 2e-2), "proxy_learning_rate": ("log", 1e-3, 1.0)}
 
@@ -41,7 +41,7 @@ def search(
         settings = {name: _suggest(trial, name, bounds) for name, bounds in space(recipe).items()}
         try:
             run = train(apply(recipe, settings), folder / recipe.loss.name, progress=progress)
-        except ValueError as error:  # a blow-up is the worst of outcomes, not the end of the search
+        except BlowUpError as error:  # the worst of outcomes, not the end of the search
             trial.set_user_attr("error", str(error))
             return 0.0
         return run.result().metrics[metric]

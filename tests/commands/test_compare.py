@@ -33,6 +33,15 @@ def test_runs_and_sets_of_seeds_stand_side_by_side(tmp_path):
     assert "cannot be compared" not in shown.output
 
 
+def test_relative_paths_are_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    finished_run(tmp_path / "runs" / "one")
+    finished_run(tmp_path / "two")
+    assert [row[0] for row in cells(run("runs/one"))] == ["run", "one"]
+    assert [row[0] for row in cells(run("runs/one", "two"))] == ["run", "runs/one", "two"]
+    assert [row[0] for row in cells(run("runs/one", str(tmp_path / "two")))] == ["run", "runs/one", "two"]
+
+
 def test_names_stay_legible_at_80_columns(tmp_path):
     names = ["my_photographs-test-warped_softmax", "my_photographs-test-proxy_anchor"]
     for name in names:

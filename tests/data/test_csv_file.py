@@ -102,8 +102,17 @@ def test_the_column_of_paths_has_several_names(tmp_path, name):
     write(tmp_path, "a.jpg")
     write(tmp_path, "list.csv", text=f"label,{name}\nwren,a.jpg\n")
     assert read_table("csv", tmp_path).paths == ("a.jpg",)
-    write(tmp_path, "list.csv", text=f"filename,image,{name},path,label\nx,y,z,a.jpg,wren\n")
+    write(tmp_path, "list.csv", text="filename,image,path,label\nx,y,a.jpg,wren\n")
     assert read_table("csv", tmp_path).paths == ("a.jpg",), "path comes first"
+
+
+def test_a_column_that_is_there_twice_is_refused_and_spaces_make_no_class(tmp_path):
+    write(tmp_path, "a.jpg", "b.jpg")
+    write(tmp_path, "list.csv", text="path,label,label\na.jpg,wren,gull\n")
+    with pytest.raises(ValueError, match=r"line 1.*'label'"):
+        read_table("csv", tmp_path)
+    write(tmp_path, "list.csv", text="path,label\na.jpg,wren\nb.jpg,wren \n")
+    assert read_table("csv", tmp_path).names == ("wren",)
 
 
 def test_a_quote_that_is_never_closed_names_the_line_and_the_limit(tmp_path):

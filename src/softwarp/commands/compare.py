@@ -1,5 +1,6 @@
 """`softwarp compare`: finished runs side by side."""
 
+from collections.abc import Iterable
 from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,13 +40,11 @@ def table(rows: "dict[Path, Repeats]") -> "Table":
     """Return a row per run or set of seeds, and one per untrained model that they were measured against."""
     from softwarp.tables import Row, metric_table
 
-    shared = (
-        commonpath([folder.parent for folder in rows]) if len({f.is_absolute() for f in rows}) == 1 else ""
-    )
+    shared = _shared_folder(rows)
     metrics = [name for name in METRICS if all(name in row.mean for row in rows.values())]
     shown = []
     for folder, row in rows.items():
-        name = folder.absolute().relative_to(shared).as_posix()  # short, so that it fits beside the figures
+        name = folder.absolute().relative_to(shared).as_posix() if shared else str(folder)
         words = (name, row.runs[0].name, str(len(row.runs)))
         shown.append(Row(words, row.mean, row.deviation))
     baselines = [row.baseline for row in rows.values() if row.baseline]
@@ -53,3 +52,11 @@ def table(rows: "dict[Path, Repeats]") -> "Table":
         if baseline not in baselines[:place]:
             shown.append(Row(("untrained", "", ""), baseline, ranked=False))
     return metric_table(shown, metrics, ("run", "loss", "seeds"))
+
+
+def _shared_folder(folders: Iterable[Path]) -> Path | None:
+    """The folder that holds them all: without it names are short and fit beside the figures."""
+    try:
+        return Path(commonpath([folder.absolute().parent for folder in folders]))
+    except ValueError:  # on several drives
+        return None

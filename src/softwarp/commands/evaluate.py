@@ -93,7 +93,10 @@ def evaluate(
     if source.is_dir():
         arrays, usual = _as_the_run_did(source)
         source /= "embeddings.safetensors"
-    if usual and not (labels or gallery or queries or key):
+    chosen = labels or gallery or gallery_labels or queries or key
+    if usual and chosen and "gallery" in arrays:
+        raise ValueError(f"{source.parent} has queries and a gallery of its own; leave out {chosen}")
+    if usual and not chosen:
         sides: Tables = tuple(arrays.get(name) for name in ARRAYS)  # type: ignore[assignment]
     else:
         sides = load_tables(source, labels, gallery, gallery_labels, queries, key)

@@ -69,7 +69,7 @@ def _how_to_resume(folder: Path, saved: bool) -> str:
         return "stopped before training began"
     start = "torchrun ... -m softwarp" if "WORLD_SIZE" in os.environ else "softwarp"
     again = shlex.join(word for word in sys.argv[1:] if word != "--fresh")
-    checkpoint = any(folder.glob("**/checkpoint.pt"))
+    checkpoint = any(folder.glob("**/checkpoint*.pt"))
     last = "the last checkpoint is kept" if checkpoint else "there is no checkpoint yet"
     return f"stopped; {'nothing is lost' if saved else last}. To resume: {start} {again}"
 

@@ -75,9 +75,7 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
             data,
             protocol="validation" if protocol == "validation" else "test",
             cuda=torch.cuda.is_available(),
-            depth=override({}, [word for word in changes if word.startswith("data.depth=")])
-            .get("data", {})
-            .get("depth"),
+            depth=_depth(changes),
         )
     else:
         path = find_recipe(names[0] if names else "glyphs_warped_softmax")
@@ -96,3 +94,14 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
     if protocol:
         settings["evaluation"] = (settings.get("evaluation") or {}) | {"split": protocol}
     return name, parse_recipe(settings, source)
+
+
+def _depth(changes: list[str]) -> int | None:
+    """What the command line says of data.depth, which is needed to read a folder before there is a recipe."""
+    from softwarp.overrides import override
+
+    settings = override({"data": {}}, [change for change in changes if change.startswith("data.depth=")])
+    depth = settings["data"].get("depth")
+    if depth is not None and (not isinstance(depth, int) or depth < 1):
+        raise ValueError(f"data.depth must be a whole number, 1 or more; got {depth!r}")
+    return depth

@@ -61,18 +61,21 @@ def train(
 
         name, recipe = choose(words or [], data, protocol)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
-        if resume and not any(folder.glob("**/checkpoint.pt")):
+        if resume and not any(folder.glob("**/checkpoint*.pt")):
             raise ValueError(f"{folder} holds no run to resume; leave --resume out, or give --output")
         if recipe.data.name != "glyphs":
             find_root(recipe.data.name, recipe.data.root)
         if data is not None and processes.is_main():
             typer.echo(f"# {printable(str(folder))}/recipe.yaml\n{dump_recipe(recipe)}")
+        if seeds > 1 and processes.is_main():
+            (folder / "seeds.json").unlink(missing_ok=True)  # of an earlier set
         results: list[Result] = []
         for seed in range(recipe.seed, recipe.seed + seeds):
             own = folder / f"seed-{seed}" if seeds > 1 else folder
             if seeds > 1:
                 note(f"seed {seed}, {len(results) + 1} of {seeds}")
             results.append(_run(recipe.model_copy(update={"seed": seed}), own, not fresh))
+    processes.leave()
     if processes.is_main():
         _report(summarise(results), folder)
 

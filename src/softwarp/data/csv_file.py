@@ -63,6 +63,9 @@ def _columns(head: Sequence[str], file: Path) -> tuple[dict[str, str], list[str]
     there = {name.strip().lower(): name for name in reversed(head)}
     known = ((role, name) for role, names in COLUMNS.items() for name in reversed(names) if name in there)
     columns = {role: there[name] for role, name in known}
+    twice = [name for name in columns.values() if head.count(name) > 1]
+    if twice:
+        raise ValueError(f"{file}, line 1: the column {twice[0]!r} is there twice; keep one")
     unused = [name for name in head if name not in columns.values()]
     if not {"path", "label"} <= columns.keys():
         raise ValueError(
@@ -78,7 +81,7 @@ def _cells(row: dict[str | Any, Any], columns: dict[str, str], place: str) -> tu
     """The path, label and split of a row."""
     if None in row or None in row.values():
         raise ValueError(f"{place}: more or fewer cells than columns; quote a cell that holds a separator")
-    path, label = row[columns["path"]], row[columns["label"]]
+    path, label = row[columns["path"]], row[columns["label"]].strip()
     if not path or not label:
         raise ValueError(f"{place}: path and label must not be empty")
     if "split" not in columns:

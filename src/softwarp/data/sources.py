@@ -219,8 +219,8 @@ def _as_it_is(image: Image.Image | Tensor) -> Tensor:
 
 
 def fingerprint(table: Table) -> str:
-    """Return a hash of the files' names and labels, in order."""
-    lines = "\n".join(
-        f"{path}\t{label}" for path, label in zip(table.paths, table.labels.tolist(), strict=True)
-    )
-    return hashlib.sha256(lines.encode()).hexdigest()
+    """Return a hash of the files' names, classes and splits, in order."""
+    splits = table.splits or [""] * len(table.paths)
+    rows = zip(table.paths, (table.names[label] for label in table.labels.tolist()), splits, strict=True)
+    lines = "\n".join("\t".join(row) for row in rows)
+    return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()

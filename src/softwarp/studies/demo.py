@@ -63,7 +63,8 @@ def collect(output: Path, *, seed: int, quick: bool, progress: Progress | None =
     recipes = {name: _adapted(recipe, seed, quick) for name, recipe in demo_recipes().items()}
     if not _can_resume(output, recipes):
         for name, recipe in recipes.items():
-            Run.create(output / name, recipe)
+            with Run(output / name).locked():
+                Run.create(output / name, recipe)
         (output / "demo.json").unlink(missing_ok=True)
     return {
         LOSSES[name]: train(recipe, output / name, resume=True, progress=progress)
