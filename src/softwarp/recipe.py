@@ -137,7 +137,9 @@ class Phase(Part):
     step_epochs: int = Field(10, ge=1, description="schedule step: epochs between two drops")
     gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of a drop")
     plateau: int = Field(4, ge=1, description="schedule plateau: validations without gain before a drop")
-    loss_settings: dict[str, float] = Field({}, description="settings of the loss from here on")
+    loss_settings: dict[str, float | Literal["auto"]] = Field(
+        {}, description="settings of the loss from here on; auto measures those that can be measured"
+    )
 
 
 class EvaluationPart(Part):

@@ -179,6 +179,7 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
     epoch = state.step // steps
     row: dict[str, Any] = {"epoch": epoch, "phase": number, "loss": state.loss / steps}
     row["avg_dtp"] = distance_to_proxy(job)
+    row |= contract.readings_of(job.loss)
     if settings.split == "validation" and settings.every and epoch % settings.every == 0:
         row["validation"] = measured = judge(job, job.judged, distance=str(job.loss.distance)).metrics
         if state.look(measured[settings.metric], epoch) and settings.patience and processes.is_main():
