@@ -4,12 +4,6 @@ import torch
 
 from softwarp.report.demo import gallery
 from softwarp.report.figures import curves, projection
-from softwarp.studies.demo import demo_recipes
-
-
-class _Run:
-    def __init__(self, recipe):
-        self.recipe = lambda: recipe
 
 
 def test_the_gallery_frames_right_and_wrong():
