@@ -49,6 +49,9 @@ class Card:
     min_samples: int = 1  # of each class that a batch needs
     training: Training  # as published
     proxy_rate_ratio: float  # ours: that ratio where a recipe takes this loss, for Adam with its usual eps
+    proxy_travel: float = (
+        2.0  # ours: of phases that give the rate as travel, for proxies that start at random
+    )
     search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     notes: str = ""  # where it differs from the official code, which constants are ours
 
