@@ -14,7 +14,7 @@ LAYERS = (
     {"runs", "own_data"},
     {"evaluate", "schedule", "repeats"},
     {"inference", "job", "tables"},
-    {"bars"},
+    {"bars", "start"},
     {"train"},
     {"tune", "report"},
     {"studies"},

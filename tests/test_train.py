@@ -3,7 +3,6 @@
 import errno
 import io
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -13,12 +12,12 @@ import pytest
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from support.tiny_runs import PHASE, Bars, outcome, tiny
+from support.tiny_runs import PHASE, Bars, losses_of, outcome, tiny, two_processes
 
 from softwarp.job import State, build_optimizer
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
 from softwarp.models.embedder import Embedder
-from softwarp.overrides import change_loss, dump_recipe, write_out
+from softwarp.overrides import change_loss, write_out
 from softwarp.recipe import OptimizerPart, parse_recipe
 from softwarp.runs import Counts, Run
 from softwarp.studies.demo import demo_recipes
@@ -328,18 +327,6 @@ def test_a_killed_run_goes_on_to_the_very_same_end(tmp_path):
 @pytest.mark.slow
 def test_twenty_killed_runs_go_on_to_the_very_same_end(tmp_path):
     subprocess.run([sys.executable, KILLS, tmp_path, "20"], check=True)
-
-
-def two_processes(recipe, folder):
-    (folder / "recipe.yaml").write_text(dump_recipe(recipe))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launch, "-m", "softwarp", "train", folder / "recipe.yaml", "--output", folder / "two"]
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
-    return Run(folder / "two")
-
-
-def losses_of(run):
-    return [row["loss"] for row in run.history()]
 
 
 # With the authors' Adam (eps 1): the usual one divides by the noise of gradients near zero.

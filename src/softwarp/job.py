@@ -44,6 +44,7 @@ class State:
     seconds: float = 0.0  # that it took so far
     history: list[dict[str, Any]] = field(default_factory=list)  # the rows of metrics.jsonl
     baseline: dict[str, float] | None = None  # metrics of the untrained model
+    proxy_rate: float = 0.0  # of the present phase, before its schedule
 
     def look(self, value: float, epoch: int) -> bool:
         """Take note of a validation; return whether it is the best so far."""
@@ -70,6 +71,7 @@ class Job:
     optimizer: torch.optim.Optimizer
     average: AveragedModel | None
     state: State
+    start: Embedder | None = None  # the model before training, where training or evaluation need it
     tell: Callable[[str], None] = lambda _: None  # shows how the last epoch went
     clock: float = field(default_factory=time.perf_counter)  # when `state.seconds` was last right
 
@@ -78,6 +80,18 @@ class Job:
         """The model that is evaluated: the moving average of the weights, where one is kept."""
         judged: Embedder = self.average.module if self.average else self.model  # type: ignore[assignment]
         return judged
+
+    @torch.no_grad()
+    def final(self) -> Embedder:
+        """Return the model that the run hands out: `judged`, or between the start and it (WiSE-FT)."""
+        share = self.recipe.optimizer.wise_ft
+        if share is None or self.start is None:
+            return self.judged
+        final, start = deepcopy(self.judged).eval(), self.start.state_dict()
+        for name, tensor in final.state_dict().items():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.lerp(start[name], tensor, share))
+        return final
 
     @property
     def batch_size(self) -> int:
@@ -147,9 +161,8 @@ class Job:
     def _parts(self) -> dict[str, Any]:
         scaler = self.accelerator.scaler
         parts = {"model": self.model, "loss": self.loss, "optimizer": self.optimizer}
-        return parts | {
-            name: part for name, part in (("average", self.average), ("scaler", scaler)) if part is not None
-        }
+        others = {"average": self.average, "scaler": scaler, "start": self.start}
+        return parts | {name: part for name, part in others.items() if part is not None}
 
 
 def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) -> Job:
@@ -170,7 +183,10 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
     average = (
         AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
     )
-    return Job(recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State())
+    start = deepcopy(model) if recipe.optimizer.wise_ft or recipe.optimizer.l2_sp else None
+    return Job(
+        recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State(), start
+    )
 
 
 def build_batches(settings: BatchPart, labels: Tensor, seed: int) -> BalancedBatches | RandomBatches:

@@ -47,7 +47,10 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
         phase.pop("loss_settings", None)
         phase.pop("network_learning_rate", None)
         head = float(phase.get("head_learning_rate") or phase["learning_rate"])
-        phase["proxy_learning_rate"] = head * card.proxy_rate_ratio
+        if phase.get("proxy_travel") is not None and find_loss(name).class_vectors is not None:  # type: ignore[attr-defined]
+            phase["proxy_travel"] = card.proxy_travel
+        else:
+            phase |= {"proxy_learning_rate": head * card.proxy_rate_ratio, "proxy_travel": None}
     return new
 
 

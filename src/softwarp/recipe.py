@@ -59,12 +59,23 @@ class ModelPart(Part):
     pooling: Literal["max+avg", "avg", "max", "gem"] = "max+avg"
     norm: Literal["before", "after", "none"] = "before"
     head: Literal["linear", "none"] = Field("linear", description="none: the pooled features as they are")
-    head_init: Literal["kaiming", "default"] = "kaiming"
+    head_init: Literal["kaiming", "default", "pca"] = Field(
+        "kaiming", description="pca: principal directions of the training images' features"
+    )
     freeze_batch_norm: bool = False
+
+    @model_validator(mode="after")
+    def _head_to_start(self) -> "ModelPart":
+        if self.head_init == "pca" and self.head == "none":
+            raise ValueError("head_init pca starts a linear layer, and head none has no such layer; drop one")
+        return self
 
 
 class LossPart(Part):
     name: str
+    proxy_init: Literal["means"] | None = Field(
+        None, description="means: proxies start at the class means of the first embeddings"
+    )
     settings: dict[str, bool | int | float | str | list[int | float]] = {}
 
     @field_validator("settings")
@@ -117,6 +128,10 @@ class OptimizerPart(Part):
     weight_decay: float = Field(0.0, ge=0)
     clip_value: float | None = Field(10.0, gt=0, description="clip of gradients by value, model only")
     average: float | None = Field(None, gt=0, lt=1, description="decay of a moving average of the weights")
+    wise_ft: float | None = Field(
+        None, gt=0, lt=1, description="evaluate start + wise_ft x (trained - start), weight by weight"
+    )
+    l2_sp: float = Field(0.0, ge=0, description="weight decay towards the start of the run, not to zero")
 
 
 class Phase(Part):
@@ -125,7 +140,13 @@ class Phase(Part):
     epochs: int = Field(ge=0, description="0 trains nothing: the model is evaluated as it starts")
     learning_rate: float = Field(gt=0, description="of the backbone")
     head_learning_rate: float | None = Field(None, gt=0, description="else that of the backbone")
-    proxy_learning_rate: float = Field(gt=0, description="of all that the loss owns")
+    proxy_learning_rate: float | None = Field(None, gt=0, description="of all that the loss owns")
+    proxy_travel: float | None = Field(
+        None,
+        gt=0,
+        description="in place of proxy_learning_rate: how far proxies may move per epoch, in spreads of "
+        "the embeddings",
+    )
     network_learning_rate: float | None = Field(
         None, gt=0, description="of the network that hist and intra_batch train, else that of proxies"
     )
@@ -135,7 +156,15 @@ class Phase(Part):
     step_epochs: int = Field(10, ge=1, description="schedule step: epochs between two drops")
     gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of a drop")
     plateau: int = Field(4, ge=1, description="schedule plateau: validations without gain before a drop")
-    loss_settings: dict[str, float] = Field({}, description="settings of the loss from here on")
+    loss_settings: dict[str, float | Literal["auto"]] = Field(
+        {}, description="settings of the loss from here on; auto measures those that can be measured"
+    )
+
+    @model_validator(mode="after")
+    def _one_rate_of_proxies(self) -> "Phase":
+        if (self.proxy_learning_rate is None) == (self.proxy_travel is None):
+            raise ValueError("give either proxy_learning_rate or proxy_travel; the other one is null")
+        return self
 
 
 class EvaluationPart(Part):
@@ -191,6 +220,16 @@ class Recipe(Part):
     checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints inside an epoch")
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     seed: int = Field(0, ge=0, lt=2**31)
+
+    @model_validator(mode="after")
+    def _travel_is_bounded(self) -> "Recipe":
+        travels = any(phase.proxy_travel for phase in self.phases)
+        if travels and (self.optimizer.name not in ("adam", "adamw") or self.optimizer.eps > 1e-4):
+            raise ValueError(
+                "proxy_travel needs adam or adamw with eps of 1e-4 at most, whose steps have a known length, "
+                f"not {self.optimizer.name} with eps {self.optimizer.eps}; give proxy_learning_rate"
+            )
+        return self
 
     @model_validator(mode="after")
     def _never_on_test(self) -> "Recipe":

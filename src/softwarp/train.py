@@ -27,6 +27,7 @@ from softwarp.overrides import check_batches
 from softwarp.recipe import Phase, Recipe
 from softwarp.runs import Counts, Item, Result, Run
 from softwarp.schedule import factor, stretches, warm_up
+from softwarp.start import proxy_rate, pull_to_start, start_run
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -79,6 +80,8 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
         start_trackers(accelerator, recipe)
         if note := job.restore():
             show_note(note, progress)
+        if job.state.step == 0:
+            start_run(job)
         step_done = show_bars(job, progress)
         if recipe.evaluation.baseline and job.state.baseline is None:
             job.state.baseline = judge(job, job.judged.features, distance="cosine").metrics
@@ -154,22 +157,26 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
     job.optimizer.step()
     if accelerator.scaler is not None and accelerator.scaler.get_scale() < SMALLEST_SCALE:
         raise _blow_up(job, number, "gradients are not finite at any scale of fp16", *everyone)
-    if job.average and not accelerator.optimizer_step_was_skipped:
-        job.average.update_parameters(job.model)
+    if not accelerator.optimizer_step_was_skipped:
+        if job.recipe.optimizer.l2_sp:
+            pull_to_start(job)
+        if job.average:
+            job.average.update_parameters(job.model)
     return total
 
 
 def start_phase(phase: Phase, job: Job) -> None:
-    """Give the loss its settings for this phase; the optimizer keeps its state."""
+    """Give the loss its settings and rate for this phase; the optimizer keeps its state."""
     job.state.drops = job.state.since_drop = job.state.since_best = 0
     contract.start_phase(job.loss, phase.loss_settings)
+    job.state.proxy_rate = proxy_rate(job, phase)
 
 
 def set_rates(job: Job, phase: Phase, step: int) -> None:
     """Set the learning rates of backbone, head and loss, `step` batches after the phase's start."""
     head = phase.head_learning_rate or phase.learning_rate
-    network = phase.network_learning_rate or phase.proxy_learning_rate
-    rates = (phase.learning_rate, head, phase.proxy_learning_rate, network)
+    network = phase.network_learning_rate or job.state.proxy_rate
+    rates = (phase.learning_rate, head, job.state.proxy_rate, network)
     now = min(factor(phase, step / len(job.batches), job.state.drops), warm_up(phase, step))
     for group, rate in zip(job.optimizer.param_groups, rates, strict=False):  # few losses have a network
         group["lr"] = rate * now
@@ -181,10 +188,12 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
     epoch = state.step // steps
     row: dict[str, Any] = {"epoch": epoch, "phase": number, "loss": state.loss / steps}
     row["avg_dtp"] = distance_to_proxy(job)
+    row |= contract.readings_of(job.loss)
     if settings.split == "validation" and settings.every and epoch % settings.every == 0:
-        row["validation"] = measured = judge(job, job.judged, distance=str(job.loss.distance)).metrics
+        model = job.final()
+        row["validation"] = measured = judge(job, model, distance=str(job.loss.distance)).metrics
         if state.look(measured[settings.metric], epoch) and settings.patience and processes.is_main():
-            job.run.save_model(job.judged.state_dict())
+            job.run.save_model(model.state_dict())
         if phase.schedule == "plateau" and state.since_drop >= phase.plateau:
             state.drops, state.since_drop = state.drops + 1, 0
     state.broken = sorted({path for each in processes.gather_objects(state.broken) for path in each})
@@ -204,13 +213,13 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
 
 def finish(job: Job) -> None:
     """Evaluate, and write model, embeddings, items and result: with the result the run is done."""
-    settings, rows = job.recipe.evaluation, job.state.history
+    settings, rows, model = job.recipe.evaluation, job.state.history, job.final()
     if settings.patience and job.state.best_epoch:
-        job.judged.load_state_dict(job.run.load_model())  # the best that validation saw
+        model.load_state_dict(job.run.load_model())  # the best that validation saw
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
-    judgement = judge(job, job.judged, distance=str(job.loss.distance), clustering=settings.clustering)
+    judgement = judge(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
     if processes.is_main():
-        job.run.save_model(job.judged.state_dict())
+        job.run.save_model(model.state_dict())
         job.run.save_embeddings(judgement.arrays, judgement.items)
         job.run.write_result(_result(job, judgement, rows))
     processes.wait()  # the result is there for all

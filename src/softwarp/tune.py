@@ -14,7 +14,11 @@ from softwarp.losses import card_of
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.train import BlowUpError, train
 
-LEARNING_RATES = {"learning_rate": ("log", 3e-4, 2e-2), "proxy_learning_rate": ("log", 1e-3, 1.0)}
+LEARNING_RATES = {
+    "learning_rate": ("log", 3e-4, 2e-2),
+    "proxy_learning_rate": ("log", 1e-3, 1.0),
+    "proxy_travel": ("log", 0.1, 10.0),
+}
 
 
 def search(
@@ -56,8 +60,10 @@ def search(
 
 
 def space(recipe: Recipe) -> dict[str, tuple[str, float, float]]:
-    """Return what is searched: both learning rates and the search space on the loss's card."""
-    return LEARNING_RATES | card_of(recipe.loss.name).search_space
+    """Return what is searched: both learning rates as the recipe gives them, and what the card says."""
+    given = recipe.phases[0].model_dump()
+    rates = {rate: bounds for rate, bounds in LEARNING_RATES.items() if given[rate] is not None}
+    return rates | card_of(recipe.loss.name).search_space
 
 
 def apply(recipe: Recipe, settings: Mapping[str, float]) -> Recipe:
@@ -69,7 +75,7 @@ def apply(recipe: Recipe, settings: Mapping[str, float]) -> Recipe:
     [0.2, 0.1]
     """
     new = recipe.model_dump()
-    for rate in LEARNING_RATES:
+    for rate in (rate for rate in LEARNING_RATES if new["phases"][0][rate] is not None):
         factor = settings.get(rate, new["phases"][0][rate]) / new["phases"][0][rate]
         for phase in new["phases"]:
             phase[rate] *= factor

@@ -79,7 +79,7 @@ def test_every_loss_is_in_the_figures(benchmark, forks, tmp_path):
     content = json.loads(output.read_text())
     (size,) = content["sizes"]
     assert [row["name"] for row in size["losses"]] == [*benchmark.COMPETITORS]
-    assert len(size["losses"]) == 8
+    assert len(size["losses"]) == 9
     for row in size["losses"]:
         assert row["status"] == "measured"
         assert row["rounds"] == 2
@@ -101,3 +101,10 @@ def test_a_bar_is_missed_when_another_is_faster_or_memory_too_large(benchmark):
     rows = {benchmark.OURS: {"peak_megabytes": 301.0}}
     checks = benchmark.check_bars([{**benchmark.BARS[3].size._asdict(), "losses": rows}])
     assert [check["met"] for check in checks] == [False]
+    rows = {
+        benchmark.OURS: {"median_ratio": 1.0},
+        benchmark.AUTOMATIC: {"median_ratio": 1.04},
+        "other": {"median_ratio": 2.0},
+    }
+    checks = benchmark.check_bars([{**benchmark.BARS[2].size._asdict(), "losses": rows}])
+    assert [check["met"] for check in checks] == [True, True, False]

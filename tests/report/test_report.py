@@ -2,14 +2,8 @@
 
 import torch
 
-from softwarp.report.demo import gallery, radii
+from softwarp.report.demo import gallery
 from softwarp.report.figures import curves, projection
-from softwarp.studies.demo import demo_recipes
-
-
-class _Run:
-    def __init__(self, recipe):
-        self.recipe = lambda: recipe
 
 
 def test_the_gallery_frames_right_and_wrong():
@@ -35,23 +29,23 @@ def test_no_query_is_shown_twice():
 
 def test_every_run_has_its_curve():
     rows = [{"epoch": 1, "loss": 2.0, "avg_dtp": 3.0}]
-    drawn = [curves(dict.fromkeys("abcdef"[:count], rows), {}) for count in (4, 5)]
+    drawn = [curves(dict.fromkeys("abcdef"[:count], rows)) for count in (4, 5)]
     assert drawn[0] != drawn[1]
 
 
-def test_alpha_is_drawn_phase_by_phase():
-    recipe = demo_recipes()["warped_softmax"].model_dump()
-    recipe["loss"]["settings"]["alpha"] = 7.0
-    recipe["phases"][0]["epochs"], recipe["phases"][1]["epochs"] = 2, 1
-    recipe["phases"][1]["loss_settings"] = {"alpha": 3.0}
-    runs = {"warped": _Run(type(demo_recipes()["warped_softmax"]).model_validate(recipe)),
-            "other": _Run(demo_recipes()["proxy_nca_pp"])}  # fmt: skip
-    assert radii(runs) == {"warped": [7.0, 7.0, 3.0]}
+def test_alpha_is_drawn_where_a_loss_has_one():
+    rows = [{"epoch": epoch, "loss": 2.0, "avg_dtp": 3.0} for epoch in (1, 2)]
+    drawn = [
+        curves({"one": rows}),
+        curves({"one": [row | {"alpha": a} for row, a in zip(rows, (7, 3), strict=True)]}),
+    ]
+    assert ["alpha of one" in figure for figure in drawn] == [False, True]
 
 
 def test_figures_are_the_same_for_the_same_numbers():
     rows = [{"epoch": 1, "loss": 2.0, "avg_dtp": 3.0}, {"epoch": 2, "loss": 1.0, "avg_dtp": None}]
-    assert curves({"a": rows}, {"a": [1.0, 1.0]}) == curves({"a": rows}, {"a": [1.0, 1.0]})
+    rows = [row | {"alpha": 1.0} for row in rows]
+    assert curves({"a": rows}) == curves({"a": rows})
     points, labels = torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     drawn = projection(
         points, labels, "cosine", dict(enumerate("ab$<"))

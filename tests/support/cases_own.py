@@ -31,7 +31,7 @@ CASES: dict[str, Case] = {
         surrogate=surrogates.warped_softmax,
         mutants=(
             ("k1=self.k1,", "k1=self.k2,"),
-            ("k2=self.k2,\n            scale=self.scale,", "k2=self.k2,\n            scale=1.0,"),
+            ("            scale=scale,\n", "            scale=1.0,\n"),
             ("delta=self.delta,\n        )", "delta=1.0,\n        )"),
         ),
     ),
@@ -39,8 +39,8 @@ CASES: dict[str, Case] = {
         reference=euclidean_softmax,
         settings={"scale": 1.5},
         mutants=(
-            ("alpha=0.0, k1=1.0, k2=1.0, scale=self.scale", "alpha=0.0, k1=1.0, k2=1.0, scale=1.0"),
-            ("alpha=0.0, k1=1.0, k2=1.0, scale=self.scale", "alpha=0.0, k1=1.0, k2=2.0, scale=self.scale"),
+            ("alpha=0.0, k1=1.0, k2=1.0, scale=scale", "alpha=0.0, k1=1.0, k2=1.0, scale=1.0"),
+            ("alpha=0.0, k1=1.0, k2=1.0, scale=scale", "alpha=0.0, k1=1.0, k2=2.0, scale=scale"),
         ),
     ),
     "proxy_nca_pp": Case(

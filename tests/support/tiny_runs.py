@@ -1,10 +1,15 @@
 """Runs that take a second, and what is compared of them."""
 
 import io
+import os
+import subprocess
+import sys
 
 from rich.console import Console
 
+from softwarp.overrides import dump_recipe
 from softwarp.recipe import parse_recipe
+from softwarp.runs import Run
 
 PHASE = {"epochs": 1, "learning_rate": 0.005, "proxy_learning_rate": 0.02}
 
@@ -50,3 +55,15 @@ def outcome(run):
     rows = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history()]
     files = [(run.folder / name).read_bytes() for name in ("model.safetensors", "embeddings.safetensors")]
     return rows, files, run.result().metrics
+
+
+def two_processes(recipe, folder):
+    (folder / "recipe.yaml").write_text(dump_recipe(recipe))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, "-m", "softwarp", "train", folder / "recipe.yaml", "--output", folder / "two"]
+    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
+    return Run(folder / "two")
+
+
+def losses_of(run):
+    return [row["loss"] for row in run.history()]

@@ -11,6 +11,7 @@ from softwarp.losses.center_contrastive import CenterContrastiveLoss, center_con
 from softwarp.losses.contextual import ContextualLoss, contextual_loss
 from softwarp.losses.contract import Card, Training
 from softwarp.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss
+from softwarp.losses.euclidean_softmax import EuclideanSoftmaxLoss
 from softwarp.losses.from_pml_margins import (
     ArcFaceLoss,
     CosFaceLoss,
@@ -44,7 +45,6 @@ from softwarp.losses.sgsl import SGSLLoss, sgsl_loss
 from softwarp.losses.smooth_ap import SmoothAPLoss, smooth_ap_loss
 from softwarp.losses.softbin_ap import SoftBinAPLoss, softbin_ap_loss
 from softwarp.losses.warped_softmax import (
-    EuclideanSoftmaxLoss,
     WarpedSoftmaxLoss,
     fused_warped_softmax_loss,
     softmax_loss,

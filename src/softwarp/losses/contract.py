@@ -49,6 +49,9 @@ class Card:
     min_samples: int = 1  # of each class that a batch needs
     training: Training  # as published
     proxy_rate_ratio: float  # ours: that ratio where a recipe takes this loss, for Adam with its usual eps
+    proxy_travel: float = (
+        2.0  # ours: of phases that give the rate as travel, for proxies that start at random
+    )
     search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     notes: str = ""  # where it differs from the official code, which constants are ours
 
@@ -76,7 +79,8 @@ class Loss(Protocol):
     """What a loss has besides `loss(embeddings, labels)`.
 
     One whose settings may change between phases also has `start_phase(*, setting=...)`, and keeps them in
-    its state dict (`get_extra_state = phase_state`, `set_extra_state = set_phase_state`).
+    its state dict (`get_extra_state = phase_state`, `set_extra_state = set_phase_state`). One that measures
+    settings itself says what they are: `readings() -> dict[str, float]`.
     """
 
     @property
@@ -144,6 +148,17 @@ def start_phase(loss: nn.Module, settings: Mapping[str, Any]) -> None:
             loss.start_phase(**settings)  # type: ignore[operator]
     except TypeError as error:  # a word where a number belongs
         raise ValueError(f"{title} cannot take {dict(settings)}: {error}") from error
+
+
+def readings_of(loss: nn.Module) -> dict[str, float]:
+    """Return what a loss says of its settings as they are now, nothing for one that says nothing.
+
+    >>> from softwarp.losses import EuclideanSoftmaxLoss
+    >>> readings_of(EuclideanSoftmaxLoss(num_classes=10, embedding_size=4, scale=2.0))
+    {'scale': 2.0}
+    """
+    found: dict[str, float] = loss.readings() if hasattr(loss, "readings") else {}  # type: ignore[operator]
+    return found
 
 
 def phase_settings_of(loss_class: type) -> list[str]:

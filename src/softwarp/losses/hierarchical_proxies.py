@@ -26,7 +26,7 @@ from torch.func import functional_call
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, start_phase
+from softwarp.losses.contract import Card, Training, readings_of, start_phase
 from softwarp.losses.distances import widen
 from softwarp.losses.registry import build_loss
 
@@ -129,6 +129,10 @@ class HierarchicalProxiesLoss(nn.Module):
     def start_phase(self, **settings: Any) -> None:
         """Give the wrapped loss its settings for a new phase."""
         start_phase(self.fine, settings)
+
+    def readings(self) -> dict[str, float]:
+        """Return those of the wrapped loss."""
+        return readings_of(self.fine)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         fine: Tensor = self.fine(embeddings, labels)

@@ -13,7 +13,8 @@
 
 The defaults of alpha, k1 and k2 (of the module) are a place to start a search from, not the paper's: the
 authors ran alpha 23 to 30 on CUB and Cars (13 and 6 on SOP), k1 0.5 to 0.95 and k2 1.12 to 1.62, in 512
-dimensions. Embeddings come to rest near alpha, so a smaller space wants a smaller one.
+dimensions. Embeddings come to rest near alpha, so a smaller space wants a smaller one. The modules take
+"auto" for scale and alpha: `automatic.py` then measures them in lengths of the space.
 
 `softmax_loss` and `warped_softmax_loss` are the specification, `fused_warped_softmax_loss` the fast
 form that the modules use. Differs from the official code: the distance to its own proxy comes from a direct
@@ -25,8 +26,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
+from softwarp.losses.automatic import AUTO, Auto, Lengths, radius
+from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import (
     check_batch,
     check_finite,
@@ -120,7 +121,7 @@ def fused_warped_softmax_loss(
     for name, size in (("chunk_rows", chunk_rows), ("tile_columns", tile_columns)):
         if size is not None and size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}; leave it out for the default")
-    return _fused_mean(
+    return fused_mean(
         embeddings,
         proxies,
         labels,
@@ -134,7 +135,7 @@ def fused_warped_softmax_loss(
     )
 
 
-def _fused_mean(
+def fused_mean(
     embeddings: Tensor,
     proxies: Tensor,
     labels: Tensor,
@@ -230,38 +231,43 @@ class WarpedSoftmaxLoss(nn.Module):
     alpha: Tensor
     k1: Tensor
     k2: Tensor
+    scale: float | Auto
 
     def __init__(
         self,
         num_classes: int,
         embedding_size: int,
         *,
-        alpha: float | Tensor = 25.0,
+        alpha: float | Tensor | Auto = 25.0,
         k1: float | Tensor = 0.9,
         k2: float | Tensor = 1.2,
-        scale: float = 1.0,
+        scale: float | Auto = 1.0,
         delta: float = 1.0,
         proxy_init: str = "kaiming",
     ) -> None:
         super().__init__()
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
+        self.lengths, self.alpha_due = Lengths(), False
         self.set_warp(alpha=alpha, k1=k1, k2=k2, scale=scale, delta=delta)
 
     def set_warp(
         self,
         *,
-        alpha: float | Tensor | None = None,
+        alpha: float | Tensor | Auto | None = None,
         k1: float | Tensor | None = None,
         k2: float | Tensor | None = None,
-        scale: float | None = None,
+        scale: float | Auto | None = None,
         delta: float | None = None,
     ) -> None:
-        """Change some of the warp's parameters, keep the rest: the start of a second phase."""
-        new = {"alpha": alpha, "k1": k1, "k2": k2, "scale": scale, "delta": delta}
+        """Change some of the warp's parameters, keep the rest: the start of a second phase.
+
+        "auto" measures alpha on the next batch of training and then keeps it, and the scale before every one.
+        """
+        new = {"alpha": 0.0 if alpha == AUTO else alpha, "k1": k1, "k2": k2, "scale": scale, "delta": delta}
         warp: dict[str, Any] = {
             name: getattr(self, name) if value is None else value for name, value in new.items()
         }
-        check_warp(len(self.proxies), **warp)
+        check_warp(len(self.proxies), **warp | {"scale": 1.0 if warp["scale"] == AUTO else warp["scale"]})
         k1, k2 = torch.as_tensor(warp["k1"]), torch.as_tensor(warp["k2"])
         if not bool((k1 <= 1).all() and (k2 >= 1).all()):
             raise ValueError(
@@ -271,21 +277,42 @@ class WarpedSoftmaxLoss(nn.Module):
         for name in ("alpha", "k1", "k2"):
             value = torch.as_tensor(warp[name], dtype=self.proxies.dtype, device=self.proxies.device)
             self.register_buffer(name, value)
-        self.scale, self.delta = float(warp["scale"]), float(warp["delta"])
+        self.scale = warp["scale"] if warp["scale"] == AUTO else float(warp["scale"])
+        self.delta = float(warp["delta"])
+        if alpha is not None:
+            self.alpha_due = alpha == AUTO
 
     start_phase = set_warp
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return _fused_mean(
+        scale, alpha, reach = self.scale, self.alpha, 0.0
+        if scale == AUTO or self.alpha_due:
+            check_batch(embeddings, self.proxies, labels)
+            reach = self.lengths.first_reach(embeddings, self.proxies)
+        if scale == AUTO:
+            scale = self.lengths.scale(len(self.proxies), reach)
+        if self.alpha_due:
+            alpha = radius(embeddings, labels, reach).to(alpha)
+        loss = fused_mean(
             embeddings,
             self.proxies,
             labels,
-            alpha=self.alpha,
+            alpha=alpha,
             k1=self.k1,
             k2=self.k2,
-            scale=self.scale,
+            scale=scale,
             delta=self.delta,
         )
+        if self.training:  # and the batch has proved good
+            self.alpha, self.alpha_due = alpha, False
+            if self.scale == AUTO:
+                self.lengths.learn(embeddings, self.proxies, labels, reach)
+        return loss
+
+    def readings(self) -> dict[str, float]:
+        """Return scale and alpha as the next batch meets them; what no batch has decided yet is left out."""
+        alpha = {} if self.alpha_due else {"alpha": float(self.alpha.mean())}
+        return self.lengths.readings(self.scale, len(self.proxies)) | alpha
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         *_, missing, unexpected, errors = rest
@@ -302,64 +329,16 @@ class WarpedSoftmaxLoss(nn.Module):
                 for name, buffer in before.items():
                     self.register_buffer(name, buffer)
 
-    def get_extra_state(self) -> dict[str, float]:
-        """Return what a checkpoint needs besides proxies, alpha, k1 and k2."""
-        return {"scale": self.scale, "delta": self.delta}
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs besides proxies, alpha, k1, k2 and lengths."""
+        return {"scale": self.scale, "delta": self.delta, "alpha_due": self.alpha_due}
 
-    def set_extra_state(self, state: dict[str, float]) -> None:
-        self.set_warp(**state)
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        warp = dict(state)
+        due = warp.pop("alpha_due", False)
+        self.set_warp(**warp)
+        self.alpha_due = due
 
     def extra_repr(self) -> str:
         classes, size = self.proxies.shape
         return f"num_classes={classes}, embedding_size={size}, scale={self.scale}, delta={self.delta}"
-
-
-class EuclideanSoftmaxLoss(nn.Module):
-    """The softmax over Euclidean distances without a warp (Eq. 4): k1 = k2 = 1.
-
-    >>> loss = EuclideanSoftmaxLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
-
-    distance = "euclidean"
-    class_vectors = "proxies"
-    card: ClassVar[Card] = Card(
-        title="Euclidean softmax",
-        citation=PAPER + ", Eq. 4",
-        year=2024,
-        equation="-log softmax_j(-s |e_i - p_j|)[y_i]",
-        kind="proxies",
-        training=Training(
-            by="ours",
-            batch=(8, 8),
-            optimizer="adam",
-            rate_ratio=100.0,
-            details="the paper does not say for Eq. 4; eps 1 and rates as the authors ran the warped softmax",
-        ),
-        proxy_rate_ratio=100.0,
-        search_space={"scale": ("log", 1.0, 10.0)},
-    )
-
-    def __init__(
-        self, num_classes: int, embedding_size: int, *, scale: float = 1.0, proxy_init: str = "kaiming"
-    ) -> None:
-        super().__init__()
-        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
-        self.start_phase(scale=scale)
-
-    def start_phase(self, *, scale: float) -> None:
-        """Change the scale."""
-        check_positive(scale=scale)
-        self.scale = scale
-
-    get_extra_state, set_extra_state = phase_state, set_phase_state
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return _fused_mean(
-            embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=self.scale, delta=0.0
-        )
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, scale={self.scale}"

@@ -12,7 +12,7 @@ from softwarp.models.pooling import POOLINGS
 
 NORMS = ("before", "after", "none")
 HEADS = ("linear", "none")
-HEAD_INITS = ("kaiming", "default")
+HEAD_INITS = ("kaiming", "default", "pca")
 
 
 class Embedder(nn.Module):
@@ -28,7 +28,8 @@ class Embedder(nn.Module):
         norm: layer norm without affine `before` the linear layer (the paper's authors, ProxyNCA++), `after`
             it (HIST) or `none`.
         head: `linear`, or `none`: pooled features are the embeddings (cross entropy, Boudiaf et al. 2020).
-        head_init: `kaiming` (normal, fan out, zero bias) or `default`, torch's own (the authors on SOP).
+        head_init: `kaiming` (normal, fan out, zero bias), `default`, torch's own (the authors on SOP), or
+            `pca`: training sets it to principal directions of its images, until then it is `kaiming`.
         freeze_batch_norm: the backbone's BatchNorm layers keep their statistics, `train()` or not, and their
             scale and shift get no gradient.
     """
@@ -56,7 +57,7 @@ class Embedder(nn.Module):
         self.embedding_size = embedding_size
         self.head = _build_head(head, self.backbone.channels, embedding_size)
         self.last_norm = _layer_norm(embedding_size) if norm == "after" else nn.Identity()
-        if head_init == "kaiming" and isinstance(self.head, nn.Linear):
+        if head_init != "default" and isinstance(self.head, nn.Linear):
             nn.init.kaiming_normal_(self.head.weight, mode="fan_out")
             nn.init.zeros_(self.head.bias)
         self.mean: Tensor
@@ -72,8 +73,16 @@ class Embedder(nn.Module):
 
     def forward(self, images: Tensor, *, freeze_backbone: bool = False) -> Tensor:
         """Return the embeddings; with `freeze_backbone` no gradient goes beyond the head."""
-        pooled = self._pooled(images, freeze_backbone)
-        embeddings: Tensor = self.last_norm(self.head(self.norm(pooled)))
+        return self.from_head_input(self.head_input(images, freeze_backbone=freeze_backbone))
+
+    def head_input(self, images: Tensor, *, freeze_backbone: bool = False) -> Tensor:
+        """Return what the head sees, [N, channels]."""
+        seen: Tensor = self.norm(self._pooled(images, freeze_backbone))
+        return seen
+
+    def from_head_input(self, seen: Tensor) -> Tensor:
+        """Return the embeddings of what the head sees."""
+        embeddings: Tensor = self.last_norm(self.head(seen))
         return embeddings
 
     def features(self, images: Tensor) -> Tensor:

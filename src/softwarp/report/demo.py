@@ -44,7 +44,7 @@ def write_report(path: Path, runs: dict[str, Run], table: Table, caption: str, c
         environment=environment(),
         neighbours=NEIGHBOURS,
         projected=PROJECTED,
-        curves=curves({title: run.history() for title, run in runs.items()}, radii(runs)),
+        curves=curves({title: run.history() for title, run in runs.items()}),
         gallery=gallery(images, spaces),
         projections={
             title: projection(*_first_classes(embeddings, labels), distance, names)
@@ -52,21 +52,6 @@ def write_report(path: Path, runs: dict[str, Run], table: Table, caption: str, c
         },
     )
     write_text(path, html)
-
-
-def radii(runs: dict[str, Run]) -> dict[str, list[float]]:
-    """Return alpha for each epoch of the runs that have one."""
-    found = {}
-    for title, run in runs.items():
-        recipe = run.recipe()
-        alpha: Any = recipe.loss.settings.get("alpha")
-        if alpha is not None:
-            steps = []
-            for phase in recipe.phases:
-                alpha = phase.loss_settings.get("alpha", alpha)
-                steps += [float(alpha)] * phase.epochs
-            found[title] = steps
-    return found
 
 
 def gallery(images: Tensor, spaces: dict[str, tuple[Tensor, Tensor, str]]) -> list[dict[str, Any]]:

@@ -14,18 +14,17 @@ from torch import Tensor
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
 
 
-def curves(histories: dict[str, list[dict[str, Any]]], radii: dict[str, list[float]]) -> Markup:
-    """Return training loss and AvgDTP by epoch; where a run has a radius alpha, it is dashed beside."""
+def curves(histories: dict[str, list[dict[str, Any]]]) -> Markup:
+    """Return training loss and AvgDTP by epoch; where the rows hold a radius alpha, it is dashed beside."""
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for colour, (title, rows) in zip(cycle(COLOURS), histories.items(), strict=False):
         epochs = [row["epoch"] for row in rows]
         left.plot(epochs, [row["loss"] for row in rows], color=colour, label=title)
         right.plot(epochs, [row["avg_dtp"] for row in rows], color=colour, label=title)
-        if title in radii:
-            right.plot(
-                epochs, radii[title], color=colour, linestyle="--", linewidth=1, label=f"alpha of {title}"
-            )
+        if rows and "alpha" in rows[-1]:
+            radii = [row["alpha"] for row in rows]
+            right.plot(epochs, radii, color=colour, linestyle="--", linewidth=1, label=f"alpha of {title}")
     left.set(title="training loss", xlabel="epoch", yscale="log")
     right.set(title="AvgDTP: mean distance to its own proxy", xlabel="epoch", ylim=(0, None))
     for axes in (left, right):

@@ -1,0 +1,119 @@
+"""What "auto" means for a softmax over distances: scale and alpha, measured in lengths of the space.
+
+    scale = (log(C - 1) + 1) / max(gap, reach / 2),   alpha = scatter
+
+| symbol  | what | when |
+|---------|------|------|
+| gap     | distance to the other proxies minus that to its own | moving mean over past batches |
+| reach   | rms distance of embeddings to all proxies | first batch |
+| scatter | rms distance of embeddings to the mean of their class | first batch of a phase that says auto |
+
+docs/loss.md derives them. The distance to the other proxies is a root mean square, for which no N x C matrix
+is needed: the mean of |e - p_j|^2 over j is |e - m|^2 + v, with mean m and variance v of the proxies.
+"""
+
+import math
+from typing import Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from softwarp.losses.distances import widen
+
+Auto = Literal["auto"]
+AUTO: Final = "auto"
+MARGIN = 1.0  # log-odds of the typical sample for its own class
+FLOOR = 0.5  # of the reach: proxies that start anywhere show no gap yet
+MEMORY = 50  # batches in the moving mean
+SAMPLED = 1024  # proxies that m and v are taken from at most, evenly spaced
+
+
+def mean_square_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """Return the mean of |e_i - p_j|^2 over j, [N], without an N x C matrix.
+
+    >>> mean_square_distance(torch.tensor([[0.0]]), torch.tensor([[1.0], [3.0]]))
+    tensor([5.])
+    """
+    proxies = proxies[:: -(-len(proxies) // SAMPLED)]
+    centre = proxies.mean(0)
+    return (embeddings - centre).square().sum(1) + (proxies - centre).square().sum(1).mean()
+
+
+def mean_gap(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+    """Return by how much the other proxies are farther than its own, the mean over a batch.
+
+    >>> proxies = torch.tensor([[0.0], [4.0]])
+    >>> mean_gap(torch.tensor([[1.0], [4.0]]), proxies, torch.tensor([0, 1]))
+    tensor(3.)
+    """
+    classes = len(proxies)
+    if classes == 1:
+        return embeddings.new_zeros(())
+    own = (embeddings - proxies[labels]).square().sum(1)
+    others = (classes * mean_square_distance(embeddings, proxies) - own) / (classes - 1)
+    return (others.clamp_min(0).sqrt() - own.sqrt()).mean()
+
+
+def class_scatter(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Return the rms distance of embeddings to the mean of their class; to that of all if each is alone.
+
+    >>> class_scatter(torch.tensor([[0.0], [2.0], [9.0]]), torch.tensor([0, 0, 1]))
+    tensor(1.4142)
+    """
+    groups, counts = labels.unique(return_inverse=True, return_counts=True)[1:]
+    if len(counts) == len(labels):
+        groups, counts = torch.zeros_like(groups), torch.full_like(counts[:1], len(labels))
+    sums = embeddings.new_zeros(len(counts), embeddings.shape[1]).index_add_(0, groups, embeddings)
+    squares = (embeddings - (sums / counts[:, None])[groups]).square().sum()
+    scatter: Tensor = (squares / max(1, len(labels) - len(counts))).sqrt()
+    return scatter
+
+
+class Lengths(nn.Module):
+    """The lengths that the batches of training showed; a state dict holds them."""
+
+    reach: Tensor
+    gap: Tensor
+    batches: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("reach", torch.tensor(0.0))  # before the first batch
+        self.register_buffer("gap", torch.tensor(0.0))
+        self.register_buffer("batches", torch.tensor(0))
+
+    def scale(self, num_classes: int, reach: float) -> float:
+        """Return the scale for the next batch, where `reach` is that of the first."""
+        # In this order: max(NaN, gap) is NaN, and the loss then names the rows that are to blame.
+        return (math.log(max(1, num_classes - 1)) + MARGIN) / max(FLOOR * reach, float(self.gap))
+
+    @torch.no_grad()
+    def first_reach(self, embeddings: Tensor, proxies: Tensor) -> float:
+        """Return the reach of the first batch, of this one if there was none; 1 where all is one point."""
+        if self.batches:
+            return float(self.reach)
+        embeddings, proxies = widen(embeddings, proxies)
+        return float(mean_square_distance(embeddings, proxies).mean().sqrt()) or 1.0
+
+    @torch.no_grad()
+    def learn(self, embeddings: Tensor, proxies: Tensor, labels: Tensor, reach: float) -> None:
+        """Take a batch of training into account."""
+        embeddings, proxies = widen(embeddings, proxies)
+        self.reach.fill_(reach)
+        self.batches += 1
+        share = 1 / min(int(self.batches), MEMORY)
+        self.gap += share * (mean_gap(embeddings, proxies, labels.long()) - self.gap)
+
+    def readings(self, scale: float | Auto, num_classes: int) -> dict[str, float]:
+        """Return the scale that the next batch meets; nothing if it is automatic and there was none yet."""
+        if scale != AUTO:
+            return {"scale": scale}
+        return {"scale": self.scale(num_classes, float(self.reach))} if self.batches else {}
+
+
+@torch.no_grad()
+def radius(embeddings: Tensor, labels: Tensor, reach: float) -> Tensor:
+    """Return alpha for the classes as these embeddings lie; `reach` where they are one point."""
+    (embeddings,) = widen(embeddings)
+    scatter = class_scatter(embeddings, labels)
+    return torch.where(scatter > 0, scatter, reach)

@@ -1,0 +1,127 @@
+"""Where training starts: a head and proxies that follow from the training images, rates from their spread."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from softwarp import processes
+from softwarp.evaluate import embed_images
+from softwarp.job import Job
+from softwarp.losses.contract import class_vectors_of
+from softwarp.models.principal import class_means, principal_head
+from softwarp.recipe import Phase
+
+SAMPLED = 20_000  # images that head and proxies are started from, or one of each class if that is more
+PER_CLASS = 32
+SPREAD_IMAGES = 512  # that the spread of the embeddings is measured on
+
+
+def start_run(job: Job) -> None:
+    """Give head and proxies the start that the recipe asks for, the same in every process."""
+    pca, means = job.recipe.model.head_init == "pca", job.recipe.loss.proxy_init == "means"
+    if pca or means:
+        inputs, labels = head_inputs(job)
+        head = job.model.head
+        if pca and isinstance(head, nn.Linear):
+            centre = job.loss.distance == "euclidean"
+            weight, bias = processes.from_main(
+                lambda: principal_head(inputs, head.out_features, centre=centre)
+            )
+            with torch.no_grad():
+                head.weight.copy_(weight)
+                head.bias.copy_(bias)
+        if means:
+            start_proxies(job, inputs, labels)
+    for copy in (job.average.module if job.average else None, job.start):
+        if copy is not None:
+            copy.load_state_dict(job.model.state_dict())
+
+
+@torch.no_grad()
+def head_inputs(job: Job) -> tuple[Tensor, Tensor]:
+    """Return what the head sees of a sample of the training images, [N, channels], and their labels."""
+    job.model.eval()
+    items = sampled_items(job.source.labels, seed=job.recipe.seed)
+    inputs, seen = embed_images(
+        job.model.head_input,
+        job.source.plain,
+        device=job.accelerator.device,
+        items=items,
+        workers=job.workers(),
+    )
+    return inputs, job.source.labels[seen]
+
+
+def sampled_items(labels: Tensor, *, seed: int) -> Tensor:
+    """Return items in ascending order: of each class as many as the sample has room for, at least one.
+
+    >>> sampled_items(torch.tensor([0, 1, 0, 1]), seed=0)
+    tensor([0, 1, 2, 3])
+    """
+    most = min(PER_CLASS, max(1, SAMPLED // int(labels.max() + 1)))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = order[labels[order].argsort(stable=True)]
+    counts = labels.bincount()
+    place = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
+    return order[place < most].sort().values
+
+
+@torch.no_grad()
+def start_proxies(job: Job, inputs: Tensor, labels: Tensor) -> None:
+    """Put the vectors of the classes on the means of the embeddings, of length 1 where cosine counts."""
+    vectors = class_vectors_of(job.loss)
+    shape = None if vectors is None else tuple(vectors.shape)
+    if vectors is None or shape != (len(job.source.names), job.model.embedding_size):
+        raise ValueError(
+            "loss.proxy_init means needs one vector per class in the embedding space, "
+            f"{job.recipe.loss.name} has {'none' if shape is None else list(shape)}; leave proxy_init out"
+        )
+    device = job.accelerator.device
+    parts = [job.model.from_head_input(part.to(device)).cpu() for part in inputs.split(4096)]
+    vectors.copy_(class_means(torch.cat(parts), labels, len(vectors), unit=job.loss.distance == "cosine"))
+
+
+def proxy_rate(job: Job, phase: Phase) -> float:
+    """Return the learning rate of the proxies: as the phase says, or from how far they may travel.
+
+    A step of Adam moves each coordinate by the rate at most, and so a proxy by rate x sqrt(D). The unit of
+    travel is the spread of the embeddings; where cosine counts, the length of the proxies.
+    """
+    if phase.proxy_travel is None:
+        assert phase.proxy_learning_rate is not None
+        return phase.proxy_learning_rate
+    vectors = class_vectors_of(job.loss)
+    if vectors is None:
+        raise ValueError(f"{job.recipe.loss.name} has no proxies that travel; give proxy_learning_rate")
+    size = vectors.shape[-1]
+    unit = _rms(vectors.detach().reshape(-1, size)) if job.loss.distance == "cosine" else spread(job)
+    return phase.proxy_travel * (unit or 1.0) / (math.sqrt(size) * len(job.batches))
+
+
+def spread(job: Job) -> float:
+    """Return the rms distance of training images from their mean, as the model embeds them now."""
+    count = len(job.source.labels)
+    items = torch.linspace(0, count - 1, min(SPREAD_IMAGES, count)).long()
+    job.model.eval()
+    embeddings, _ = embed_images(
+        job.model, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
+    )
+    return _rms(embeddings - embeddings.mean(0))
+
+
+def _rms(vectors: Tensor) -> float:
+    return float(vectors.double().square().sum(1).mean().sqrt())
+
+
+@torch.no_grad()
+def pull_to_start(job: Job) -> None:
+    """Move the weights that the last step has moved a little back to where they started (L2-SP)."""
+    assert job.start is not None
+    start = dict(job.start.named_parameters())
+    names = {id(weight): name for name, weight in job.model.named_parameters()}
+    for group in job.optimizer.param_groups[:2]:  # backbone and head
+        share = min(1.0, group["lr"] * job.recipe.optimizer.l2_sp)
+        for weight in group["params"]:
+            if weight.grad is not None:
+                weight.lerp_(start[names[id(weight)]], share)
