@@ -192,7 +192,7 @@ class Recipe(Part):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints inside an epoch")
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
-    seed: int = Field(0, ge=0, lt=2**40)
+    seed: int = Field(0, ge=0, lt=2**31)
 
     @model_validator(mode="after")
     def _never_on_test(self) -> "Recipe":
