@@ -247,6 +247,22 @@ def test_doubts_are_few_and_settled_by_float64(monkeypatch, size):
     assert 0 < sum(doubts) < 2000 * 2000 * 4 * 2e-3
 
 
+def test_the_positives_of_one_block_of_queries_are_held_at_a_time(monkeypatch):
+    made, seen, rows_of = [], [], ranks._rows
+    monkeypatch.setattr(ranks, "_rows", lambda *inputs: made.append(1) or rows_of(*inputs))
+    monkeypatch.setattr(ranks, "SYMMETRIC_POSITIVES", 0)
+    monkeypatch.setattr(ranks, "BLOCK_ROWS", 8)
+    points, labels = draw((60, 8, 5, False, 4))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        retrieval_metrics(points, labels, advance=lambda _: seen.append(len(made)))
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == list(range(1, 1 + len(seen)))
+    assert len(seen) > 5
+
+
 def test_mixed_precision_around_it_changes_nothing():
     points, labels = draw((60, 8, 5, False, 4))
     plain = retrieval_metrics(points, labels)

@@ -49,9 +49,7 @@ class Rows:
     """A block of queries, their positives (nearest first), and how many others lie closer than each."""
 
     places: slice  # of the queries, in the order of classes
-    distances: (
-        Tensor  # [rows, slots] between points, squares off by `square_error`; inf for no more positives
-    )
+    distances: Tensor  # [rows, slots] of points, squares off by `square_error`; inf for no more positives
     positives: Tensor  # [rows, slots] gallery index
     closer: Tensor  # [rows, slots] others that are closer
     limit: int  # ranks are exact up to this

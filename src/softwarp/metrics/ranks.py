@@ -62,11 +62,15 @@ def positive_ranks(
         side, other = make_sides(queries, keys, gallery, gallery_keys, each)
         first = torch.searchsorted(other.keys, side.keys)
         counts = torch.searchsorted(other.keys, side.keys, right=True) - first
-        blocks = each(lambda cut: _rows(side, other, cut, first, counts, own, limit), _cuts(counts.tolist()))
+        cuts = _cuts(counts.tolist())
+
+        def rows_of(cut: slice) -> Rows:
+            return _rows(side, other, cut, first, counts, own, limit)
+
         if gallery is None and int(counts.sum()) <= SYMMETRIC_POSITIVES:
-            finished = _halved_pass(side, list(blocks), each, advance)
-        else:
-            finished = _full_pass(side, other, blocks, each, advance)
+            finished = _halved_pass(side, list(each(rows_of, cuts)), each, advance)
+        else:  # one block of queries after the other, or the positives of all would be held
+            finished = _full_pass(side, other, map(rows_of, cuts), each, advance)
         for rows in finished:
             places = torch.arange(1, rows.closer.shape[1] + 1, device=own.device)
             ranks = (rows.closer + places).double().masked_fill(rows.distances.isinf(), torch.inf)
@@ -75,7 +79,6 @@ def positive_ranks(
 
 def _halved_pass(side: Side, blocks: list[Rows], each: Map, advance: Advance) -> Iterator[Rows]:
     """Every block against itself and those after it, counted for its rows and for its columns."""
-
     workspace = Workspace()
 
     def count(pair: tuple[Rows, Rows]) -> None:
