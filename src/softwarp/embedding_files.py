@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import IO, Any
+from zipfile import BadZipFile, ZipFile, is_zipfile
 from zlib import error as DeflateError
 
 import numpy as np
@@ -167,12 +168,39 @@ def _check_file(path: Path, suffixes: tuple[str, ...], what: str) -> None:
 
 def _read_numpy(path: Path) -> Any:
     try:
+        _check_promises(path)
         loaded = np.load(path, allow_pickle=False)
         return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except (ValueError, OSError, EOFError, BadZipFile, DeflateError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}); save it again as {path.suffix}, no pickle"
         ) from None
+
+
+def _check_promises(path: Path) -> None:
+    """Nothing, or a ValueError where a header promises more than follows: NumPy would make room for it."""
+    if not is_zipfile(path):
+        with path.open("rb") as stream:
+            _check_promise(stream, path.stat().st_size)
+        return
+    with ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                _check_promise(stream, member.file_size)
+
+
+def _check_promise(stream: IO[bytes], size: int) -> None:
+    if stream.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+        return  # NumPy says what it is
+    stream.seek(0)
+    first = np.lib.format.read_magic(stream) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    promised = math.prod(shape) * dtype.itemsize
+    if promised > size - stream.tell():
+        raise ValueError(
+            f"its header promises {list(shape)} of {dtype}, and {size - stream.tell()} bytes follow"
+        )
 
 
 def _read_array(path: Path) -> NDArray[Any]:

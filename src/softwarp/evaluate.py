@@ -72,6 +72,16 @@ def embed_images(
     return torch.cat(embeddings), torch.cat(kept)
 
 
+def ks_within(ks: Sequence[int], embeddings: Tensor, gallery: Tensor | None) -> list[int]:
+    """Return those K for which there are as many items to search: a small test set lacks the largest.
+
+    >>> ks_within((1, 2, 4, 8), torch.zeros(5, 2), None)
+    [1, 2, 4]
+    """
+    searched = len(embeddings) - 1 if gallery is None else len(gallery)
+    return [k for k in ks if k <= searched]
+
+
 def measure(
     embeddings: Tensor,
     labels: Tensor,
@@ -79,7 +89,7 @@ def measure(
     gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     families: Sequence[str] = ("retrieval",),
-    ks: Sequence[int] = (1, 2, 4, 8),
+    ks: Sequence[int] | None = None,
     map_ks: Sequence[int] = (),
     ndcg_ks: Sequence[int] = (),
     distance: str = "euclidean",

@@ -19,8 +19,13 @@ from softwarp import processes
 from softwarp.bars import decoding_bar, show_bars, show_download, show_note
 from softwarp.data.images import Batch
 from softwarp.data.sources import Items, load_source
-from softwarp.evaluate import embed_images, measure
+<<<<<<< HEAD
+from softwarp.evaluate import embed_images, ks_within, measure
 from softwarp.job import Job, prepare, start_accelerator, start_trackers
+=======
+from softwarp.evaluate import embed_images, ks_within, measure
+from softwarp.job import Job, prepare, start_accelerator
+>>>>>>> metrics
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.overrides import check_batches
@@ -275,7 +280,7 @@ def judge(
             gallery=arrays.get("gallery"),
             gallery_labels=arrays.get("gallery_labels"),
             families=("retrieval", "clustering") if clustering else ("retrieval",),
-            ks=job.recipe.evaluation.ks,
+            ks=ks_within(job.recipe.evaluation.ks, arrays["embeddings"], arrays.get("gallery")),
             distance=distance,
             seed=job.recipe.seed,
         )["metrics"]

@@ -1,8 +1,10 @@
+import io
 import json
 import pickle
 import struct
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 from softwarp import cli
 from softwarp.embedding_files import load_embeddings, load_labels, load_pairs, load_rows, load_tables
 from softwarp.evaluate import measure
-from softwarp.metrics import clustering_metrics, geometry_metrics, retrieval_metrics
+from softwarp.metrics import bootstrap_over_classes, clustering_metrics, geometry_metrics, retrieval_metrics
 from softwarp.runs import Run
 from softwarp.train import train
 
@@ -110,12 +112,13 @@ def test_gallery_and_query_rows(table):
 
 @pytest.mark.parametrize("name", ["proxy_nca_pp", "euclidean_softmax"])
 def test_a_run_has_the_figures_of_its_result_to_the_digit(tmp_path, name):
-    recipe = tiny(loss={"name": name}, phases=[PHASE], seed=3, evaluation={"ks": [1, 3]})
+    recipe = tiny(loss={"name": name}, phases=[PHASE], seed=3, evaluation={"ks": [1, 3, 10**6]})
     done = train(recipe, tmp_path / "run")
     result = run(tmp_path / "run", "--json")
     assert result["metrics"] == done.result().metrics
     assert result["distance"] == done.result().distance
     assert "recall@3" in result["metrics"]
+    assert "recall@1000000" not in result["metrics"]  # a small test set lacks so many
     other = run(tmp_path / "run", "--json", "--seed", 4, "--ks", 2, "--metrics", "retrieval")["metrics"]
     assert "recall@2" in other
     assert "nmi" not in other
@@ -196,6 +199,7 @@ def test_mistakes_are_one_line_and_exit_code_2(table, monkeypatch, capsys):
     (folder / "wide.csv").write_text("x,y\n1,2\n")
     (folder / "alone.txt").write_text("\n".join(map(str, range(40))))
     (folder / "rows.txt").write_text("0\n40\n")
+    (folder / "few.txt").write_text("0\n1\n")
     (folder / "twice.txt").write_text("1\n1\n")
     (folder / "words.txt").write_text("one\n")
     (folder / "all.txt").write_text("\n".join(map(str, range(40))))
@@ -228,13 +232,57 @@ def test_mistakes_are_one_line_and_exit_code_2(table, monkeypatch, capsys):
         ([points, *labels, "--gallery", points], "give them with --gallery-labels"),
         ([points, *labels, "--metrics", "recall"], "retrieval, clustering, geometry"),
         ([points, *labels, "--ks", "1;2"], "1,2,4,8"),
-        ([points, *labels, "--ks", "0"], "starts at 1"),
+        ([points, *labels, "--ks", "0"], "K is 0"),
+        ([points, *labels, "--ks", "1,5000"], "K is 5000, but each query searches 39 items"),
+        ([points, *labels, "--map-ks", "9" * 30], "searches 39 items"),
+        ([points, *labels, "--ndcg-ks", "40"], "K is 40"),
+        ([points, *labels, "--queries", folder / "few.txt", "--ks", "39"], "searches 38 items"),
         ([points, *labels, "--distance", "manhattan"], "euclidean, cosine"),
         ([folder / "points.npz", "--key", "colour"], "it has: embeddings, labels, other"),
         ([folder, *labels], "not a finished run"),
     ]
     for arguments, message in cases:
         assert message in fails(monkeypatch, capsys, *arguments), message
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("one.npy", (10**12, 512)), ("wide.npy", (2**40, 2**40)), ("named.npz", (10**12, 512))],
+)
+def test_a_header_that_promises_more_than_the_file_holds_is_not_believed(tmp_path, name, shape, monkeypatch):
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("room was made for what the header says"))
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    content = head.getvalue() + bytes(100)
+    if name.endswith(".npz"):
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("embeddings.npy", content)
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name} .*{shape[0]}, {shape[1]}.* 100 bytes"):
+        load_embeddings(tmp_path / name)
+
+
+def test_a_safetensors_header_that_promises_too_much_is_an_error(tmp_path):
+    for offsets in ([0, 10**12 * 4], [0, 100]):
+        entry = {"dtype": "F32", "shape": [10**12, 1], "data_offsets": offsets}
+        head = json.dumps({"embeddings": entry}).encode()
+        (tmp_path / "large.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + bytes(100))
+        with pytest.raises(ValueError, match=r"large\.safetensors cannot be read"):
+            load_embeddings(tmp_path / "large.safetensors")
+
+
+@pytest.mark.parametrize("seed", [2**31, 2**70])
+def test_a_seed_that_no_generator_takes_is_refused(table, seed):
+    folder, array, numbers = table
+    words = ["evaluate", str(folder / "points.npz"), "--seed", str(seed), "--metrics", "clustering"]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == 2
+    assert "2147483647" in result.stderr
+    with pytest.raises(ValueError, match=f"seed is {seed}; .* 2147483647"):
+        clustering_metrics(array, numbers, seed=seed)
+    with pytest.raises(ValueError, match=f"seed is {2**70}"):
+        bootstrap_over_classes(torch.ones(40), numbers, seed=2**70)
 
 
 def test_the_real_program(table):

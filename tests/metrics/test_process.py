@@ -14,6 +14,7 @@ from softwarp.metrics import (
     geometry_metrics,
     nearest_neighbours,
     pair_distances,
+    ranks,
     retrieval_metrics,
 )
 from softwarp.metrics.threads import side_by_side
@@ -64,7 +65,8 @@ def every_metric():
 
 
 @pytest.mark.parametrize(("precision", "autocast"), [("highest", True), ("medium", False)])
-def test_eight_callers_at_once_change_nothing(process, precision, autocast):
+def test_eight_callers_at_once_change_nothing(process, monkeypatch, precision, autocast):
+    monkeypatch.setattr(ranks, "BLOCK_ROWS", 64)  # several for each call's threads
     torch.set_num_threads(3)
     expected = every_metric()
     torch.set_float32_matmul_precision(precision)

@@ -16,9 +16,8 @@ from softwarp.metrics import (
     retrieval_per_query,
     scores,
 )
-from softwarp.metrics.counting import Rows
 
-KS = (1, 2, 4, 8, 1000)
+KS = (1, 2, 4, 8, 39)
 
 
 def tables(most=24):
@@ -26,6 +25,11 @@ def tables(most=24):
     return st.tuples(
         st.integers(1, most), st.integers(1, 5), st.integers(1, 8), st.booleans(), st.integers(0, 2**32 - 1)
     )
+
+
+def fitting(ks, searched):
+    """As large as K may be among so many items."""
+    return sorted({min(k, searched) for k in ks} - {0})
 
 
 def draw(table, dimensions=None):
@@ -55,7 +59,7 @@ def path(request, monkeypatch):
     if request.param in ("tiny blocks", "no spare"):
         monkeypatch.setattr(ranks, "BLOCK_ROWS", 3)
         monkeypatch.setattr(scores, "CHUNK", 2)
-        monkeypatch.setattr(counting, "DOUBTS_HELD", 1)
+        monkeypatch.setattr(counting, "DOUBTS_AT_ONCE", 1)
     if request.param in ("full product", "no spare"):
         monkeypatch.setattr(ranks, "SYMMETRIC_POSITIVES", 0)
         monkeypatch.setattr(ranks, "BLOCK_POSITIVES", 8)
@@ -71,6 +75,7 @@ def test_every_query_equals_the_reference(path):
     @given(tables(), st.sampled_from([KS, (1,), (2, 3)]))
     def check(table, ks):
         points, labels = draw(table)
+        ks = fitting(ks, len(points) - 1)
         expected = references.retrieval(points, labels, points, labels, range(len(points)), ks)
         assert_equal(retrieval_per_query(points, labels, ks=ks, map_ks=ks, ndcg_ks=ks), expected)
 
@@ -90,16 +95,17 @@ def test_every_query_equals_the_reference_with_a_gallery(path):
                 np.concatenate([items, points[::2]]),
                 np.concatenate([item_labels, labels[::2]]),
             )
-        expected = references.retrieval(points, labels, items, item_labels, own, KS)
+        ks = fitting(KS, len(items))
+        expected = references.retrieval(points, labels, items, item_labels, own, ks)
         values = retrieval_per_query(
             points,
             labels,
             gallery=items,
             gallery_labels=item_labels,
             query_rows=own,
-            ks=KS,
-            map_ks=KS,
-            ndcg_ks=KS,
+            ks=ks,
+            map_ks=ks,
+            ndcg_ks=ks,
         )
         assert_equal(values, expected)
 
@@ -114,9 +120,9 @@ def test_cosine_equals_the_reference_with_copies_of_any_length(count, width, see
     points[count // 2 :] = points[: count - count // 2] * generator.choice(
         [0.25, 1, 8], (count - count // 2, 1)
     )
-    labels = generator.integers(0, 4, count)
-    expected = references.retrieval(points, labels, points, labels, range(count), KS, "cosine")
-    values = retrieval_per_query(points, labels, ks=KS, map_ks=KS, ndcg_ks=KS, distance="cosine")
+    labels, ks = generator.integers(0, 4, count), fitting(KS, count - 1)
+    expected = references.retrieval(points, labels, points, labels, range(count), ks, "cosine")
+    values = retrieval_per_query(points, labels, ks=ks, map_ks=ks, ndcg_ks=ks, distance="cosine")
     assert_equal(values, expected)
 
 
@@ -135,7 +141,7 @@ def test_many_ties_among_few_positives_are_settled_one_by_one():
     same = (labels[:, None] == labels).fill_diagonal_(False)
     hits = same.gather(1, distances.sort(dim=1, stable=True).indices).double()
     expected = (hits * hits.cumsum(dim=1) / torch.arange(1, 901)).sum(dim=1) / 2
-    found = retrieval_per_query(points, labels, map_ks=(900,))["map@900"]
+    found = retrieval_per_query(points, labels, map_ks=(899,))["map@899"]
     assert torch.allclose(found, expected, atol=1e-12, rtol=0)
 
 
@@ -184,8 +190,8 @@ def far_away(count=600, width=128):
 def test_float64_embeddings_very_far_from_the_origin(seed):
     points = 3e6 + np.random.default_rng(seed).normal(size=(90, 16))
     labels = np.arange(90) % 30
-    expected = references.retrieval(points, labels, points, labels, range(90), (90,))
-    assert_equal(retrieval_per_query(points, labels, ks=(90,), map_ks=(90,), ndcg_ks=(90,)), expected)
+    expected = references.retrieval(points, labels, points, labels, range(90), (89,))
+    assert_equal(retrieval_per_query(points, labels, ks=(89,), map_ks=(89,), ndcg_ks=(89,)), expected)
 
 
 def test_order_far_from_the_origin_where_the_float32_expansion_fails():
@@ -224,21 +230,37 @@ def test_collapsed_embeddings_are_ties_by_index(path):
     assert_equal(retrieval_per_query(points, labels, ks=KS, map_ks=KS, ndcg_ks=KS), expected)
 
 
-def test_doubts_are_few_and_settled_by_float64(monkeypatch):
+@pytest.mark.parametrize("size", [1, 1e154, 1e-200])
+def test_doubts_are_few_and_settled_by_float64(monkeypatch, size):
     """Float32 must decide nearly everything, or the speed is gone; what it leaves must come out right."""
-    doubts = 0
-    settle = counting.settle_doubts
+    doubts = []
+    settle = counting._settle
 
-    def counted(rows: Rows, side, other):
-        nonlocal doubts
-        doubts += sum(len(row) for row, _, _ in rows.doubts)
-        settle(rows, side, other)
+    def counted(doubt, *others):
+        doubts.append(len(doubt[0]))
+        settle(doubt, *others)
 
-    monkeypatch.setattr(ranks, "settle_doubts", counted)
-    monkeypatch.setattr(counting, "settle_doubts", counted)
-    points = torch.randn(2000, 64, generator=torch.Generator().manual_seed(2))
-    retrieval_metrics(points, torch.arange(2000) % 400, ks=(2000,))
-    assert 0 < doubts < 2000 * 2000 * 4 * 2e-3
+    monkeypatch.setattr(counting, "_settle", counted)
+    monkeypatch.setattr(counting, "_count_exactly", lambda *_: pytest.fail("all of it in float64"))
+    points = torch.randn(2000, 64, generator=torch.Generator().manual_seed(2)).double() * size
+    retrieval_metrics(points, torch.arange(2000) % 400, ks=(1999,))
+    assert 0 < sum(doubts) < 2000 * 2000 * 4 * 2e-3
+
+
+def test_the_positives_of_one_block_of_queries_are_held_at_a_time(monkeypatch):
+    made, seen, rows_of = [], [], ranks._rows
+    monkeypatch.setattr(ranks, "_rows", lambda *inputs: made.append(1) or rows_of(*inputs))
+    monkeypatch.setattr(ranks, "SYMMETRIC_POSITIVES", 0)
+    monkeypatch.setattr(ranks, "BLOCK_ROWS", 8)
+    points, labels = draw((60, 8, 5, False, 4))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        retrieval_metrics(points, labels, advance=lambda _: seen.append(len(made)))
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == list(range(1, 1 + len(seen)))
+    assert len(seen) > 5
 
 
 def test_mixed_precision_around_it_changes_nothing():
@@ -360,7 +382,13 @@ def test_nearest_neighbours_equal_the_reference(table, with_gallery, cosine, spa
         ({"labels": torch.tensor([0.0, 1.0, 1.0])}, "whole numbers"),
         ({"distance": "manhattan"}, "euclidean, cosine"),
         ({"distance": "cosine"}, "row 0 is all zeros"),
-        ({"ks": (0,)}, "starts at 1"),
+        ({"ks": (0,)}, "K is 0, .* 1 to 2"),
+        ({"ks": (2, 3)}, "K is 3, .* 2 items"),
+        ({"map_ks": (2**70,)}, f"K is {2**70}, .* 2 items"),
+        (
+            {"gallery": torch.zeros(4, 1), "gallery_labels": torch.arange(4), "ndcg_ks": (5,)},
+            "K is 5, .* 4 items",
+        ),
         ({"gallery": torch.zeros(2, 1)}, "go together"),
         ({"gallery": torch.zeros(2, 4), "gallery_labels": torch.tensor([0, 1])}, "dimensions"),
         ({"query_rows": torch.tensor([0, 1, 2])}, "without a gallery"),
@@ -382,6 +410,13 @@ def test_wrong_query_rows_are_named():
             retrieval_metrics(
                 points, labels, gallery=points, gallery_labels=labels, query_rows=torch.tensor(rows)
             )
+
+
+def test_the_usual_ks_are_those_there_are_items_for():
+    points, labels = draw((6, 8, 2, False, 3))
+    for count, last in ((6, 4), (5, 4), (4, 2)):
+        names = [name for name in retrieval_metrics(points[:count], labels[:count]) if "recall" in name]
+        assert names[-1] == f"recall@{last}"
 
 
 def test_too_many_neighbours_is_an_error():

@@ -10,7 +10,9 @@ def demo(
     output: Annotated[
         Path, typer.Option(help="Folder for the three runs, demo.json and report.html.")
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Decides initial weights, batches and clustering.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Decides initial weights, batches and clustering.")
+    ] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="Few classes and epochs: seconds, poor figures.")
     ] = False,

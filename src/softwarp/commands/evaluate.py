@@ -36,7 +36,8 @@ def evaluate(
         typer.Option(help="Any of retrieval, clustering, geometry; else those of the run, or retrieval."),
     ] = None,
     ks: Annotated[
-        str | None, typer.Option(help="The K of recall@K; else those of the run, or 1,2,4,8.")
+        str | None,
+        typer.Option(help="The K of recall@K; else those of the run, or 1,2,4,8 as far as there are items."),
     ] = None,
     map_ks: Annotated[str, typer.Option(help="The K of map@K.")] = "",
     ndcg_ks: Annotated[str, typer.Option(help="The K of ndcg@K.")] = "",
@@ -48,7 +49,9 @@ def evaluate(
     ] = 1000,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Decides k-means and the resamples; else that of the run, or 0."),
+        typer.Option(
+            min=0, max=2**31 - 1, help="Decides k-means and the resamples; else that of the run, or 0."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -106,7 +109,7 @@ def evaluate(
             gallery=sides[2],
             gallery_labels=sides[3],
             families=_words(metrics) if metrics is not None else usual.get("families", ["retrieval"]),
-            ks=_numbers(ks, "--ks") if ks is not None else usual.get("ks", [1, 2, 4, 8]),
+            ks=_numbers(ks, "--ks") if ks is not None else usual.get("ks"),
             map_ks=_numbers(map_ks, "--map-ks"),
             ndcg_ks=_numbers(ndcg_ks, "--ndcg-ks"),
             distance=distance or usual.get("distance", "euclidean"),
@@ -126,13 +129,14 @@ def evaluate(
 
 def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """Return the embeddings of a run and the settings with which it measured them when it ended."""
+    from softwarp.evaluate import ks_within
     from softwarp.runs import Run
 
     run = Run(folder)
     arrays, settings, result = run.load_embeddings(), run.recipe(), run.result()
     return arrays, {
         "families": ["retrieval", *(["clustering"] if settings.evaluation.clustering else [])],
-        "ks": settings.evaluation.ks,
+        "ks": ks_within(settings.evaluation.ks, arrays["embeddings"], arrays.get("gallery")),
         "distance": result.distance,
         "seed": settings.seed,
         "from training": {name: result.metrics[name] for name in ("avg_dtp",) if name in result.metrics},

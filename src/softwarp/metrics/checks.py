@@ -6,8 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from softwarp.metrics.scaling import power_of_two
+
 Array = Tensor | np.ndarray
 DISTANCES = ("euclidean", "cosine")
+LARGEST = 1e300  # beyond it, sums and distances of many numbers leave float64
+ROWS_AT_ONCE = 256  # float64 copies are made of so many rows, never of all
 
 
 def check_embeddings(embeddings: Array, name: str = "embeddings") -> Tensor:
@@ -25,11 +29,16 @@ def check_embeddings(embeddings: Array, name: str = "embeddings") -> Tensor:
         raise ValueError(f"{name} must be real numbers; got {tensor.dtype}")
     wide = tensor.dtype in (torch.float64, torch.int64, torch.int32)  # float32 cannot hold them
     tensor = tensor.double() if wide else tensor.float()
-    wrong = (~torch.isfinite(tensor).all(dim=1)).nonzero().flatten().tolist()
+    low, high = torch.aminmax(tensor, dim=1)  # which hand on NaN, and need no room for a table of flags
+    wrong = (~(low.isfinite() & high.isfinite())).nonzero().flatten().tolist()
     if wrong:
         shown = ", ".join(map(str, wrong[:5])) + (", ..." if len(wrong) > 5 else "")
         raise ValueError(
             f"{name} has NaN or infinity in {len(wrong)} row(s): {shown}; leave them out or mend them"
+        )
+    if max(-float(low.min()), float(high.max())) > LARGEST:
+        raise ValueError(
+            f"{name} has numbers beyond {LARGEST:g}, too large to measure distances; scale them down"
         )
     return tensor
 
@@ -54,14 +63,19 @@ def check_distance(distance: str) -> None:
 
 def on_unit_sphere(embeddings: Tensor, name: str = "embeddings") -> Tensor:
     """Each row divided by its length, in float64: what turns the cosine order into the euclidean one."""
-    double = embeddings.double()
-    lengths = double.square().sum(dim=1, keepdim=True).sqrt()
-    zero = (lengths.flatten() == 0).nonzero().flatten().tolist()
+    largest = torch.linalg.vector_norm(embeddings, torch.inf, dim=1, keepdim=True)
+    zero = (largest.flatten() == 0).nonzero().flatten().tolist()
     if zero:
         raise ValueError(
             f"{name} row {zero[0]} is all zeros and has no direction; leave it out or use 'euclidean'"
         )
-    return double / lengths
+    units = power_of_two(largest.double())
+    unit_rows = torch.empty_like(embeddings, dtype=torch.float64)
+    for start in range(0, len(embeddings), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        rows = embeddings[part].double() / units[part]
+        unit_rows[part] = rows / rows.square().sum(dim=1, keepdim=True).sqrt()
+    return unit_rows
 
 
 def check_sides(

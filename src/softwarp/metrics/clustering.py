@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
+from softwarp.metrics.scaling import unit_of
 
 Points = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -49,7 +50,9 @@ def clustering_metrics(
     truth = check_labels(labels, len(tensor), torch.device("cpu")).numpy()
     if iterations < 1 or restarts < 1:
         raise ValueError(f"k-means needs at least 1 iteration and 1 restart; got {iterations} and {restarts}")
-    tensor = on_unit_sphere(tensor) if distance == "cosine" else tensor
+    if not 0 <= seed <= 2**31 - restarts:  # what faiss takes
+        raise ValueError(f"seed is {seed}; k-means takes 0 to {2**31 - restarts}")
+    tensor = on_unit_sphere(tensor) if distance == "cosine" else tensor / unit_of(tensor)
     points = np.ascontiguousarray(tensor.float().cpu().numpy())
     clusters = len(np.unique(truth))
 

@@ -6,23 +6,42 @@ settled by the float64 distance, ties by index. `ranks.py` says why, and where t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, local
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from softwarp.metrics.scores import Side, exact_distances, score_error, square_error
+from softwarp.metrics.scaling import exact_distances
+from softwarp.metrics.scores import Side, score_error, square_error
 
 FEW_POSITIVES = 24  # up to here a comparison for each positive is cheaper than sorting the block
 SPARE = 32  # items kept beyond the limit when sorting, for doubts at the edge
 DOUBTS_AT_ONCE = 1024  # pairs whose float64 rows are in cache together
-DOUBTS_HELD = 1 << 16  # pairs put off before they are settled
 
-Doubt = tuple[Tensor, Tensor, Tensor]  # row of the block, slot of the positive, column or place of the item
+Doubt = tuple[Tensor, Tensor, Tensor]  # row and slot of the positive, column of the item
 Counted = tuple[Tensor, Tensor, Callable[[Tensor], Iterator[Doubt]]]
+
+
+class Workspace(local):
+    """Two blocks of float32 for each thread, used again and again.
+
+    New ones for every block of scores would come to lie between small tensors that live on, and malloc could
+    not use their room again: the process would grow by gigabytes.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, Tensor] = {}
+
+    def block(self, name: str, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Room of that shape under a name, with what was left there."""
+        size = math.prod(shape)
+        if name not in self._blocks or len(self._blocks[name]) < size:
+            self._blocks[name] = torch.empty(size, device=device)
+        return self._blocks[name][:size].view(*shape)
 
 
 @dataclass
@@ -30,18 +49,19 @@ class Rows:
     """A block of queries, their positives (nearest first), and how many others lie closer than each."""
 
     places: slice  # of the queries, in the order of classes
-    distances: Tensor  # [rows, slots] scaled, squares off by `square_error`; inf for no more positives
+    distances: Tensor  # [rows, slots] of points, squares off by `square_error`; inf for no more positives
     positives: Tensor  # [rows, slots] gallery index
-    closer: Tensor  # [rows, slots] others known to be closer
+    closer: Tensor  # [rows, slots] others that are closer
     limit: int  # ranks are exact up to this
-    doubts: list[Doubt] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)  # blocks are counted side by side
 
 
-def count_closer(rows: Rows, side: Side, other: Side, columns: slice, scores: Tensor) -> None:
-    """Adds to `rows.closer` the items of a block of scores [rows, columns] that are certainly closer.
+def count_closer(
+    rows: Rows, side: Side, other: Side, columns: slice, scores: Tensor, workspace: Workspace
+) -> None:
+    """Adds to `rows.closer` the items of a block of scores [rows, columns] that are closer.
 
-    The rest that might be are put off as `rows.doubts`. Items of a query's own class must score -inf.
+    Items of a query's own class must score -inf.
     """
     slots = torch.arange(rows.closer.shape[1], device=scores.device)
     if not len(slots):
@@ -49,32 +69,27 @@ def count_closer(rows: Rows, side: Side, other: Side, columns: slice, scores: Te
     error = score_error(side, other, rows.places, columns)
     low, high = _bounds(rows, error + square_error(side), rows.closer + slots >= rows.limit)
     count = _by_comparing if len(slots) <= FEW_POSITIVES else _by_sorting
-    above_low, above_high, list_between = count(scores, low, high, rows.limit)
-    between = above_low - above_high
-    between[rows.closer + slots + above_high >= rows.limit] = 0
-    if int(between.sum()) > scores.numel() // 8:  # ties everywhere: all in float64 is cheaper than one by one
-        above_high, doubts = _count_exactly(rows, side, other, columns), []
-    else:
-        doubts = [(row, slot, column + columns.start) for row, slot, column in list_between(between)]
+    above_low, closer, list_between = count(scores, low, high, rows.limit, workspace)
+    between = above_low - closer
+    between[rows.closer + slots + closer >= rows.limit] = 0
+    doubts = int(between.sum())
+    if doubts > scores.numel() // 8:  # ties everywhere: all in float64 is cheaper than one by one
+        closer = _count_exactly(rows, side, other, columns)
+    elif doubts:
+        for doubt in list_between(between):
+            _settle(doubt, closer, rows, side, other, columns)
     with rows.lock:
-        rows.closer += above_high
-        rows.doubts += doubts
-        if sum(len(row) for row, _, _ in rows.doubts) > DOUBTS_HELD:
-            settle_doubts(rows, side, other)
+        rows.closer += closer
 
 
-def settle_doubts(rows: Rows, side: Side, other: Side) -> None:
-    """Adds to `rows.closer` those doubts whose float64 distance is smaller, or equal with a smaller index."""
-    if not rows.doubts:
-        return
-    row, slot, place = (torch.cat(part) for part in zip(*rows.doubts, strict=True))
-    rows.doubts = []
-    item, positive = other.order[place], rows.positives[row, slot]
-    chunks = (torch.split(part, DOUBTS_AT_ONCE) for part in (side.order[rows.places][row], item, positive))
-    parts = [_both_distances(side, other, *chunk) for chunk in zip(*chunks, strict=True)]
-    distance, to_positive = torch.cat(parts).unbind(dim=1)
-    closer = _is_closer(distance, item, to_positive, positive)
-    rows.closer.index_put_((row, slot), closer.long(), accumulate=True)
+def _settle(doubt: Doubt, closer: Tensor, rows: Rows, side: Side, other: Side, columns: slice) -> None:
+    """Adds to `closer` the doubts whose float64 distance is smaller, or equal with a smaller index."""
+    queries, items = side.order[rows.places], other.order[columns]
+    for row, slot, column in zip(*(torch.split(part, DOUBTS_AT_ONCE) for part in doubt), strict=True):
+        item, positive = items[column], rows.positives[row, slot]
+        distance, to_positive = _both_distances(side, other, queries[row], item, positive).unbind(dim=1)
+        nearer = _is_closer(distance, item, to_positive, positive)
+        closer.index_put_((row, slot), nearer.long(), accumulate=True)
 
 
 def _both_distances(side: Side, other: Side, query: Tensor, item: Tensor, positive: Tensor) -> Tensor:
@@ -96,9 +111,12 @@ def _bounds(rows: Rows, error: Tensor, beyond: Tensor) -> tuple[Tensor, Tensor]:
     return low.masked_fill_(unasked, torch.inf), high.masked_fill_(unasked, torch.inf)
 
 
-def _by_comparing(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Counted:
+def _by_comparing(scores: Tensor, low: Tensor, high: Tensor, limit: int, workspace: Workspace) -> Counted:
     """Counts [rows, slots] of scores above each bound, by a pass over the block for each; lists on demand."""
-    passed = torch.empty_like(scores)  # ones and zeros as float32: far quicker to sum than bool
+    room = workspace.block("passed", scores.shape, scores.device)
+    passed = room.as_strided(
+        scores.shape, scores.stride()
+    )  # ones and zeros as float32: far quicker than bool
 
     def above(bounds: Tensor) -> Tensor:
         columns = bounds.T.contiguous()  # strided bounds would cost the comparison its vector instructions
@@ -117,11 +135,11 @@ def _by_comparing(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Coun
     return above(low), above(high), list_between
 
 
-def _by_sorting(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Counted:
+def _by_sorting(scores: Tensor, low: Tensor, high: Tensor, limit: int, workspace: Workspace) -> Counted:
     """The same by binary search in the sorted rows, of which no more than the limit's best are needed."""
-    scores, width = scores.contiguous(), scores.shape[1]
+    width = scores.shape[1]
     for kept in (min(limit + SPARE, width), width):
-        ascending = _best(scores, kept)
+        ascending = _best(scores, kept, workspace)
         above_low, above_high = (
             kept - torch.searchsorted(ascending, bound, right=True) for bound in (low, high)
         )
@@ -142,14 +160,17 @@ def _by_sorting(scores: Tensor, low: Tensor, high: Tensor, limit: int) -> Counte
     return above_low, above_high, list_between
 
 
-def _best(scores: Tensor, kept: int) -> Tensor:
+def _best(scores: Tensor, kept: int, workspace: Workspace) -> Tensor:
     """The `kept` largest of each row, ascending."""
     if scores.device.type != "cpu":
         return scores.topk(kept, dim=1).values.flip(1)
-    least = scores.shape[1] - kept  # NumPy selects without indices, six times faster than torch with them
-    best = np.partition(scores.numpy(), least, axis=1)[:, least:] if least else scores.numpy().copy()
+    copy = workspace.block("passed", scores.shape, scores.device).copy_(scores).numpy()
+    least = scores.shape[1] - kept
+    if least:  # NumPy selects without indices, six times faster than torch with them
+        copy.partition(least, axis=1)
+    best = np.ascontiguousarray(copy[:, least:])
     best.sort(axis=1)
-    return torch.from_numpy(np.ascontiguousarray(best))
+    return torch.from_numpy(best)
 
 
 def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
-from softwarp.metrics.scores import exact_distances
+from softwarp.metrics.scaling import exact_distances, row_lengths, unit_of
 
 CLASS_ROWS = 2048  # rows of a class whose distances to the whole class are held at once
 
@@ -33,7 +33,7 @@ def average_distance_to_proxy(embeddings: Array, labels: Array, proxies: Array) 
     if int(truth.min()) < 0 or int(truth.max()) >= len(targets):
         low, high = int(truth.min()), int(truth.max())
         raise ValueError(f"labels must be rows of the {len(targets)} proxies; got {low} to {high}")
-    distances = (points.double() - targets.double()[truth]).norm(dim=1)
+    distances = row_lengths(points.double() - targets.double()[truth])
     sums, counts = _sum_by_class(distances[:, None], truth, len(targets))
     return float((sums[counts > 0, 0] / counts[counts > 0]).mean())
 
@@ -56,14 +56,15 @@ def geometry_metrics(embeddings: Array, labels: Array, *, distance: str = "eucli
     """
     check_distance(distance)
     points = check_embeddings(embeddings)
-    points = on_unit_sphere(points) if distance == "cosine" else points.double()
+    unit = 1.0 if distance == "cosine" else unit_of(points)
+    points = on_unit_sphere(points) if distance == "cosine" else points.double() / unit
     truth = check_labels(labels, len(points), points.device)
     _, truth = torch.unique(truth, return_inverse=True)
     compactness, separability = _compactness(points, truth), _separability(points, truth)
     decay, rank = _spectrum(points)
     return {
-        "compactness": compactness,
-        "separability": separability,
+        "compactness": compactness * unit,
+        "separability": separability * unit,
         "separability_ratio": separability / compactness if compactness else torch.nan,
         "spectral_decay": decay,
         "effective_rank": rank,

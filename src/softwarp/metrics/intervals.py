@@ -22,6 +22,8 @@ def bootstrap_over_classes(
     """
     if samples < 1 or not 0 < level < 1:
         raise ValueError(f"samples must be at least 1 and level between 0 and 1; got {samples} and {level}")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed is {seed}; a generator takes 0 to {2**63 - 1}")
     truth = check_labels(labels, len(values), torch.device("cpu"))
     values = values.detach().cpu().double()
     counted = ~values.isnan()

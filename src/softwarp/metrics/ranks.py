@@ -18,13 +18,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from softwarp.metrics.counting import FEW_POSITIVES, Rows, count_closer, settle_doubts
+from softwarp.metrics.counting import FEW_POSITIVES, Rows, Workspace, count_closer
+from softwarp.metrics.scaling import exact_distances
 from softwarp.metrics.scores import (
     Side,
-    centred,
-    exact_distances,
+    in_frame,
     make_sides,
     near_distances,
+    scaled,
     scores,
     square_error,
 )
@@ -61,11 +62,15 @@ def positive_ranks(
         side, other = make_sides(queries, keys, gallery, gallery_keys, each)
         first = torch.searchsorted(other.keys, side.keys)
         counts = torch.searchsorted(other.keys, side.keys, right=True) - first
-        blocks = each(lambda cut: _rows(side, other, cut, first, counts, own, limit), _cuts(counts.tolist()))
+        cuts = _cuts(counts.tolist())
+
+        def rows_of(cut: slice) -> Rows:
+            return _rows(side, other, cut, first, counts, own, limit)
+
         if gallery is None and int(counts.sum()) <= SYMMETRIC_POSITIVES:
-            finished = _halved_pass(side, list(blocks), each, advance)
-        else:
-            finished = _full_pass(side, other, blocks, each, advance)
+            finished = _halved_pass(side, list(each(rows_of, cuts)), each, advance)
+        else:  # one block of queries after the other, or the positives of all would be held
+            finished = _full_pass(side, other, map(rows_of, cuts), each, advance)
         for rows in finished:
             places = torch.arange(1, rows.closer.shape[1] + 1, device=own.device)
             ranks = (rows.closer + places).double().masked_fill(rows.distances.isinf(), torch.inf)
@@ -74,18 +79,18 @@ def positive_ranks(
 
 def _halved_pass(side: Side, blocks: list[Rows], each: Map, advance: Advance) -> Iterator[Rows]:
     """Every block against itself and those after it, counted for its rows and for its columns."""
+    workspace = Workspace()
 
     def count(pair: tuple[Rows, Rows]) -> None:
         rows, columns = pair
-        block = _scores_across(side, side, rows.places, columns.places)
-        count_closer(rows, side, side, columns.places, block)
+        block = _scores_across(side, side, rows.places, columns.places, workspace)
+        count_closer(rows, side, side, columns.places, block, workspace)
         if columns is not rows:
-            count_closer(columns, side, side, rows.places, block.T)
+            count_closer(columns, side, side, rows.places, block.T, workspace)
 
     pairs = [(rows, columns) for number, rows in enumerate(blocks) for columns in blocks[number:]]
     for _ in each(count, pairs):
         advance(1 / len(pairs))
-    list(each(lambda rows: settle_doubts(rows, side, side), blocks))
     yield from blocks
 
 
@@ -95,21 +100,23 @@ def _full_pass(
     """Every block of queries against the whole gallery, one after the other."""
     starts = range(0, len(other.order), BLOCK_ROWS)
     cuts = [slice(start, min(start + BLOCK_ROWS, len(other.order))) for start in starts]
+    workspace = Workspace()
     for rows in blocks:
-        list(each(partial(_count_across, rows, side, other), cuts))
-        settle_doubts(rows, side, other)
+        list(each(partial(_count_across, rows, side, other, workspace), cuts))
         advance((rows.places.stop - rows.places.start) / len(side.order))
         yield rows
 
 
-def _count_across(rows: Rows, side: Side, other: Side, columns: slice) -> None:
-    count_closer(rows, side, other, columns, _scores_across(side, other, rows.places, columns))
+def _count_across(rows: Rows, side: Side, other: Side, workspace: Workspace, columns: slice) -> None:
+    block = _scores_across(side, other, rows.places, columns, workspace)
+    count_closer(rows, side, other, columns, block, workspace)
 
 
-def _scores_across(side: Side, other: Side, rows: slice, columns: slice) -> Tensor:
+def _scores_across(side: Side, other: Side, rows: slice, columns: slice, workspace: Workspace) -> Tensor:
     """Scores between classes; -inf within a class, whose order is known already."""
-    block = scores(side, other, rows, columns)
     keys, other_keys = side.keys[rows], other.keys[columns]
+    room = workspace.block("scores", (len(keys), len(other_keys)), keys.device)
+    block = scores(side, other, rows, columns, room)
     if keys[0] <= other_keys[-1] and other_keys[0] <= keys[-1]:  # both ascend: no overlap, no common class
         block.masked_fill_(keys[:, None] == other_keys, -torch.inf)
     return block
@@ -119,10 +126,14 @@ def _rows(
     side: Side, other: Side, places: slice, first: Tensor, counts: Tensor, own: Tensor, limit: int
 ) -> Rows:
     """A block of queries and its positives, nearest first; ties stay in index order."""
-    distances, positives = _to_positives(side, other, places, first, counts, own, near_distances)
+
+    def near(left: Tensor, right: Tensor) -> Tensor:
+        return near_distances(in_frame(side.frame, left), in_frame(side.frame, right))
+
+    distances, positives = _to_positives(side, other, places, first, counts, own, near)
     if bool((distances.square().diff(dim=1) <= 2 * square_error(side)).any()):  # which is nearer? ask exactly
         distances, positives = _to_positives(side, other, places, first, counts, own, exact_distances)
-        distances = distances / side.scale
+        distances = scaled(side.frame, distances)
     slots = int(distances.isfinite().sum(dim=1).max())
     distances, positives = distances[:, :slots].contiguous(), positives[:, :slots].contiguous()
     return Rows(places, distances, positives, torch.zeros_like(positives), max(limit, slots))
@@ -132,21 +143,19 @@ def _to_positives(
     side: Side, other: Side, places: slice, first: Tensor, counts: Tensor, own: Tensor, measure: Measure
 ) -> tuple[Tensor, Tensor]:
     """Sorted distances [rows, slots] to the positives, and their indices; inf for none and for oneself."""
-    begin, end = int(first[places.start]), int(first[places.stop - 1] + counts[places.stop - 1])
-    items = other.order[begin:end]
-    left, right = side.exact[side.order[places]], other.exact[items]
-    if measure is near_distances:
-        left, right = centred(side, left), centred(other, right)
+    queries = side.order[places]
     shape = (places.stop - places.start, int(counts[places].max()))
     distances = torch.full(shape, torch.inf, dtype=torch.float64, device=own.device)
     positives = torch.zeros_like(distances, dtype=torch.int64)
     row = 0
     for size in torch.unique_consecutive(side.keys[places], return_counts=True)[1].tolist():
-        at, count = int(first[places.start + row]) - begin, int(counts[places.start + row])
-        distances[row : row + size, :count] = measure(left[row : row + size], right[at : at + count])
-        positives[row : row + size, :count] = items[at : at + count]
+        at, count = int(first[places.start + row]), int(counts[places.start + row])
+        items = other.order[at : at + count]
+        left, right = side.exact[queries[row : row + size]], other.exact[items]
+        distances[row : row + size, :count] = measure(left, right)
+        positives[row : row + size, :count] = items
         row += size
-    distances[positives == own[side.order[places]][:, None]] = torch.inf
+    distances[positives == own[queries][:, None]] = torch.inf
     distances, order = distances.sort(dim=1, stable=True)
     return distances, positives.gather(1, order)
 

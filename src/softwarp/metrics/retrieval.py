@@ -23,7 +23,7 @@ def retrieval_metrics(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     query_rows: Array | None = None,
-    ks: Sequence[int] = (1, 2, 4, 8),
+    ks: Sequence[int] | None = None,
     map_ks: Sequence[int] = (),
     ndcg_ks: Sequence[int] = (),
     distance: str = "euclidean",
@@ -65,7 +65,7 @@ def retrieval_per_query(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     query_rows: Array | None = None,
-    ks: Sequence[int] = (1, 2, 4, 8),
+    ks: Sequence[int] | None = None,
     map_ks: Sequence[int] = (),
     ndcg_ks: Sequence[int] = (),
     distance: str = "euclidean",
@@ -77,6 +77,8 @@ def retrieval_per_query(
     Args:
         gallery: what is searched; None where the queries are searched among themselves.
         query_rows: the gallery row that a query itself is, left out of its search; -1 for none.
+        ks: each from 1 to the number of items searched, as `map_ks` and `ndcg_ks` are; if not given 1, 2, 4
+            and 8, as far as there are items.
         distance: "euclidean", or "cosine", whose order is the euclidean one on the unit sphere.
         device: where to compute; None leaves the embeddings where they are.
         advance: called with the share of the work just done.
@@ -85,10 +87,12 @@ def retrieval_per_query(
     >>> retrieval_per_query(points, torch.tensor([0, 0, 1]), ks=(1,))["recall@1"]
     tensor([1., 0., nan], dtype=torch.float64)
     """
-    for k in (*ks, *map_ks, *ndcg_ks):
-        if k < 1:
-            raise ValueError(f"K counts the nearest items and starts at 1; got {k}")
     queries, items = check_sides(embeddings, gallery, distance, device)
+    searched = len(queries) - 1 if items is None else len(items)
+    ks = [k for k in (1, 2, 4, 8) if k <= searched] if ks is None else ks
+    for k in (*ks, *map_ks, *ndcg_ks):
+        if not 1 <= k <= searched:
+            raise ValueError(f"K is {k}, but each query searches {searched} items; choose 1 to {searched}")
     query_labels = check_labels(labels, len(queries), queries.device)
     if (gallery is None) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels go together: give both or neither")

@@ -1,11 +1,11 @@
 """Float32 scores of pairs, with a bound on their error, and the float64 distances that settle the rest.
 
-With x centred and scaled to |x| <= 1 the score of a pair, larger for closer, is
+With x centred and scaled to |x| <= 1 (`scaling.py`) the score of a pair, larger for closer, is
 
     s_ij = x_i . x_j - |x_i|^2 / 2 - |x_j|^2 / 2 = -|x_i - x_j|^2 / 2
 
 Centring leaves distances as they are and removes most of the cancellation; scaling keeps squares from
-overflowing and underflowing. What the error bound cannot decide is asked of `exact_distances`.
+overflowing and underflowing. What the error bound cannot decide is asked of `scaling.exact_distances`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from softwarp.metrics.checks import ROWS_AT_ONCE
+from softwarp.metrics.scaling import unit_of
 from softwarp.metrics.threads import Map
 
 CHUNK = 128  # dimensions summed at a time: the bound on the rounding error grows with it
-ROWS_AT_ONCE = 1024  # float64 copies are made of so many rows, never of all
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How embeddings become points: divided by a power of two, centred, divided by the largest length."""
+
+    unit: float
+    centre: Tensor  # [D] float64
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -29,33 +39,27 @@ class Side:
     exact: Tensor  # [N, D] as given
     order: Tensor  # [N] place in the order of keys -> index as given
     keys: Tensor  # [N] ascending; equal keys are in the order given
-    points: Tensor  # [N, D] float32, centred and scaled
+    points: Tensor  # [N, D] float32, in the frame
     lengths: Tensor  # [N] float64, of the points
-    centre: Tensor  # [D] float64, what was taken from them
-    scale: float  # what they were then divided by
+    frame: Frame
 
 
 def make_sides(
     queries: Tensor, keys: Tensor, gallery: Tensor | None, gallery_keys: Tensor, each: Map
 ) -> tuple[Side, Side]:
     """Both sides of a search, the same object twice where there is no gallery."""
-    items = queries if gallery is None else gallery
-    centre = items.mean(dim=0, dtype=torch.float64)
-    lengths = _lengths(queries, centre, each)
-    item_lengths = lengths if gallery is None else _lengths(gallery, centre, each)
-    scale = float(torch.maximum(lengths.max(), item_lengths.max())) or 1.0
-    side = _make_side(queries, keys, centre, lengths, scale, each)
-    return side, side if gallery is None else _make_side(
-        gallery, gallery_keys, centre, item_lengths, scale, each
-    )
+    frame = _frame(queries, gallery, each)
+    side = _make_side(queries, keys, frame, each)
+    return side, side if gallery is None else _make_side(gallery, gallery_keys, frame, each)
 
 
-def scores(side: Side, other: Side, rows: slice, columns: slice) -> Tensor:
-    """Scores [rows, columns] in float32, by places in the order of keys."""
+def scores(side: Side, other: Side, rows: slice, columns: slice, block: Tensor) -> Tensor:
+    """Scores [rows, columns] in float32, by places in the order of keys, written into `block`."""
     left, right = side.points[rows], other.points[columns]
-    block = -(side.lengths[rows, None].square() / 2).float() - (other.lengths[columns].square() / 2).float()
+    halves = [-lengths.square() / 2 for lengths in (side.lengths[rows], other.lengths[columns])]
+    torch.add(halves[0].float()[:, None], halves[1].float(), out=block)
     if not _float32_products_are_full():
-        return block.double().addmm_(left.double(), right.double().T).float()
+        return block.copy_(block.double().addmm_(left.double(), right.double().T))
     for chunk in range(0, left.shape[1], CHUNK):
         # In place: what autocast leaves in float32.
         block.addmm_(left[:, chunk : chunk + CHUNK], right[:, chunk : chunk + CHUNK].T)
@@ -74,13 +78,8 @@ def score_error(side: Side, other: Side, rows: slice, columns: slice) -> Tensor:
     return terms * 2**-24 * lengths.square() / 4 + 1e-30
 
 
-def exact_distances(left: Tensor, right: Tensor) -> Tensor:
-    """Float64 distances [..., n, m] from differences: each the same number whatever else is asked with it."""
-    return torch.cdist(left.double(), right.double(), compute_mode="donot_use_mm_for_euclid_dist")
-
-
 def near_distances(left: Tensor, right: Tensor) -> Tensor:
-    """The same from a float64 product of centred and scaled rows: squared, off by `square_error` at most."""
+    """Float64 distances [n, m] from a product of points: squared, off by `square_error` at most."""
     squares = left.square().sum(dim=1)[:, None] + right.square().sum(dim=1)
     return squares.addmm_(left, right.T, alpha=-2).clamp_(min=0).sqrt_()
 
@@ -90,9 +89,14 @@ def square_error(side: Side) -> float:
     return (side.points.shape[1] + 16) * 2.0**-50
 
 
-def centred(side: Side, exact: Tensor) -> Tensor:
-    """Rows [n, D] in float64, centred and scaled."""
-    return (exact.double() - side.centre) / side.scale
+def in_frame(frame: Frame, exact: Tensor) -> Tensor:
+    """Rows [n, D] as points, in float64."""
+    return (exact.double() / frame.unit - frame.centre) / frame.scale
+
+
+def scaled(frame: Frame, distances: Tensor) -> Tensor:
+    """Distances between embeddings as those between their points."""
+    return distances / frame.unit / frame.scale
 
 
 def _float32_products_are_full() -> bool:
@@ -103,21 +107,32 @@ def _float32_products_are_full() -> bool:
         return False
 
 
-def _lengths(exact: Tensor, centre: Tensor, each: Map) -> Tensor:
-    def measure(part: Tensor) -> Tensor:
-        lengths: Tensor = torch.linalg.vector_norm(part.double() - centre, dim=1)
-        return lengths
+def _frame(queries: Tensor, gallery: Tensor | None, each: Map) -> Frame:
+    items = queries if gallery is None else gallery
+    unit, parts = unit_of(queries, items), torch.split(items, ROWS_AT_ONCE)
+    centre = torch.zeros(items.shape[1], dtype=torch.float64, device=items.device)
+    for part in each(lambda part: (part.double() / unit).sum(dim=0), parts):
+        centre += part / len(items)
+    frame = Frame(unit, centre, 1.0)
+    parts += () if gallery is None else torch.split(queries, ROWS_AT_ONCE)
+    longest = max(each(lambda part: float(_lengths(in_frame(frame, part)).max()), parts))
+    return Frame(unit, centre, longest or 1.0)
 
-    return torch.cat(list(each(measure, torch.split(exact, ROWS_AT_ONCE))))
 
-
-def _make_side(exact: Tensor, keys: Tensor, centre: Tensor, lengths: Tensor, scale: float, each: Map) -> Side:
+def _make_side(exact: Tensor, keys: Tensor, frame: Frame, each: Map) -> Side:
     keys, order = keys.sort(stable=True)
     points = torch.empty(exact.shape, dtype=torch.float32, device=exact.device)
+    lengths = torch.empty(len(exact), dtype=torch.float64, device=exact.device)
 
     def fill(start: int) -> None:
         part = slice(start, start + ROWS_AT_ONCE)
-        points[part] = (exact[order[part]].double() - centre) / scale
+        rows = in_frame(frame, exact[order[part]])
+        points[part], lengths[part] = rows, _lengths(rows)
 
     list(each(fill, range(0, len(order), ROWS_AT_ONCE)))
-    return Side(exact, order, keys, points, lengths[order] / scale, centre, scale)
+    return Side(exact, order, keys, points, lengths, frame)
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return lengths

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_embeddings, check_sides
+from softwarp.metrics.scaling import row_lengths
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -42,7 +43,7 @@ def pair_distances(left: Array, right: Array, *, distance: str = "euclidean") ->
     first, second = check_sides(left, right, distance)
     if second is None or len(first) != len(second):
         raise ValueError(f"pairs need as many left as right embeddings; got {len(left)} and {len(right)}")
-    distances: Tensor = torch.linalg.vector_norm(first.double() - second.double(), dim=1)
+    distances = row_lengths(first.double() - second.double())
     return distances.square() / 2 if distance == "cosine" else distances
 
 
