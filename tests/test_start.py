@@ -110,15 +110,16 @@ def test_the_sample_has_every_class_and_no_more_of_one_than_allowed():
 TRAVEL = {key: value for key, value in PHASE.items() if key != "proxy_learning_rate"} | {"proxy_travel": 0.5}
 
 
-def test_proxies_travel_by_spreads_of_the_embeddings(tmp_path):
-    """With Adam at full length, six steps an epoch: rate x sqrt(16) x 6 is half a spread."""
+def test_proxies_travel_by_the_reach_of_the_embeddings(tmp_path):
+    """With Adam at full length, six steps an epoch: rate x sqrt(16) x 6 is half the reach."""
     recipe = tiny(phases=[TRAVEL])
     job = started(recipe, tmp_path / "start")
     images = job.source.plain.__getitems__([(item, 0) for item in range(240)]).images
     embeddings = job.model(images)
-    spread = (embeddings - embeddings.mean(0)).square().sum(1).mean().sqrt().item()
+    centre = job.loss.proxies.detach().mean(0)
+    reach = (embeddings - centre).square().sum(1).mean().sqrt().item()
     state = checkpoint_after_a_step(recipe, tmp_path / "run")
-    rate = 0.5 * spread / (4 * 6)
+    rate = 0.5 * reach / (4 * 6)
     assert state["state"]["proxy_rate"] == pytest.approx(rate, rel=1e-4)
     assert state["optimizer"]["param_groups"][2]["lr"] == pytest.approx(rate, rel=1e-4)
     moved = (state["loss"]["proxies"] - job.loss.proxies.detach()).norm(dim=1)

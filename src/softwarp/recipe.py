@@ -144,8 +144,8 @@ class Phase(Part):
     proxy_travel: float | None = Field(
         None,
         gt=0,
-        description="in place of proxy_learning_rate: how far proxies may move per epoch, in spreads of "
-        "the embeddings",
+        description="in place of proxy_learning_rate: how far proxies may move per epoch, in units of "
+        "how far embeddings are from their centre",
     )
     network_learning_rate: float | None = Field(
         None, gt=0, description="of the network that hist and intra_batch train, else that of proxies"

@@ -1,4 +1,4 @@
-"""Where training starts: a head and proxies that follow from the training images, rates from their spread."""
+"""Where training starts: a head and proxies that follow from the training images, rates from their reach."""
 
 import math
 
@@ -14,7 +14,7 @@ from softwarp.recipe import Phase
 
 SAMPLED = 20_000  # images that head and proxies are started from, or one of each class if that is more
 PER_CLASS = 32
-SPREAD_IMAGES = 512  # that the spread of the embeddings is measured on
+REACH_IMAGES = 512  # that the reach of the embeddings is measured on
 
 
 def start_run(job: Job) -> None:
@@ -86,7 +86,7 @@ def proxy_rate(job: Job, phase: Phase) -> float:
     """Return the learning rate of the proxies: as the phase says, or from how far they may travel.
 
     A step of Adam moves each coordinate by the rate at most, and so a proxy by rate x sqrt(D). The unit of
-    travel is the spread of the embeddings; where cosine counts, the length of the proxies.
+    travel is the reach of the embeddings; where cosine counts, the length of the proxies.
     """
     if phase.proxy_travel is None:
         assert phase.proxy_learning_rate is not None
@@ -95,19 +95,23 @@ def proxy_rate(job: Job, phase: Phase) -> float:
     if vectors is None:
         raise ValueError(f"{job.recipe.loss.name} has no proxies that travel; give proxy_learning_rate")
     size = vectors.shape[-1]
-    unit = _rms(vectors.detach().reshape(-1, size)) if job.loss.distance == "cosine" else spread(job)
+    proxies = vectors.detach().reshape(-1, size).cpu()
+    unit = _rms(proxies) if job.loss.distance == "cosine" else reach(job, proxies)
     return phase.proxy_travel * (unit or 1.0) / (math.sqrt(size) * len(job.batches))
 
 
-def spread(job: Job) -> float:
-    """Return the rms distance of training images from their mean, as the model embeds them now."""
+def reach(job: Job, proxies: Tensor) -> float:
+    """Return the rms distance of training images, as the model embeds them now, from the mean of the proxies.
+
+    Not from their own mean: batch norm that has seen no image yet lets them all fall into one place.
+    """
     count = len(job.source.labels)
-    items = torch.linspace(0, count - 1, min(SPREAD_IMAGES, count)).long()
+    items = torch.linspace(0, count - 1, min(REACH_IMAGES, count)).long()
     job.model.eval()
     embeddings, _ = embed_images(
         job.model, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
     )
-    return _rms(embeddings - embeddings.mean(0))
+    return _rms(embeddings - proxies.mean(0))
 
 
 def _rms(vectors: Tensor) -> float:
