@@ -220,7 +220,6 @@ class Recipe(Part):
     checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints inside an epoch")
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     seed: int = Field(0, ge=0, lt=2**31)
-<<<<<<< HEAD
 
     @model_validator(mode="after")
     def _travel_is_bounded(self) -> "Recipe":
@@ -231,8 +230,6 @@ class Recipe(Part):
                 f"not {self.optimizer.name} with eps {self.optimizer.eps}; give proxy_learning_rate"
             )
         return self
-=======
->>>>>>> metrics
 
     @model_validator(mode="after")
     def _never_on_test(self) -> "Recipe":

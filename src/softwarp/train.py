@@ -19,13 +19,8 @@ from softwarp import processes
 from softwarp.bars import decoding_bar, show_bars, show_download, show_note
 from softwarp.data.images import Batch
 from softwarp.data.sources import Items, load_source
-<<<<<<< HEAD
 from softwarp.evaluate import embed_images, ks_within, measure
 from softwarp.job import Job, prepare, start_accelerator, start_trackers
-=======
-from softwarp.evaluate import embed_images, ks_within, measure
-from softwarp.job import Job, prepare, start_accelerator
->>>>>>> metrics
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.overrides import check_batches
