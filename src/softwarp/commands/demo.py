@@ -10,9 +10,9 @@ def demo(
     output: Annotated[
         Path, typer.Option(help="Folder for the three runs, demo.json and report.html.")
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Decides initial weights, batches and clustering.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of initial weights, batches and clustering.")] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few classes and epochs: seconds, poor figures.")
+        bool, typer.Option("--quick", help="Few classes and epochs: takes seconds, gives poor figures.")
     ] = False,
 ) -> None:
     """Train three losses on glyphs and compare them on characters that none of them saw.
