@@ -1,4 +1,4 @@
-# Every target sets itself up: the first run makes .venv, later runs download nothing.
+# Every target sets itself up: the first run creates .venv, later runs download nothing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,30 +13,30 @@ help: ## show this list
 demo: $(READY) ## train three losses on glyphs and write runs/demo/report.html
 	$(BIN)/softwarp demo
 
-test: $(READY) ## the fast tests
+test: $(READY) ## run the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow"
 
-test-slow: $(READY) ## every test, the slow ones too
+test-slow: $(READY) ## run every test, including the slow ones
 	$(BIN)/pytest
 
-check: $(READY) ## ruff and mypy
+check: $(READY) ## run ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## speed and memory beside peers, as ratios; writes results/benchmark_*.json
+bench: $(READY) ## compare speed and memory with peers, as ratios; writes results/benchmark_*.json
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/losses.py
 
-docs: $(READY) ## pages made from code and results
+docs: $(READY) ## write docs/losses.md and the README's tables from code and results
 	$(BIN)/python tools/losses_docs.py
 	$(BIN)/python tools/readme_tables.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# uv installs in seconds what takes pip minutes; where uv cannot be had, pip does it.
+# uv installs in seconds what takes pip minutes; if uv is not available, pip does it.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	{ $(BIN)/python -m pip install -q uv && $(BIN)/python -m uv pip install -q --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'; } \

@@ -1,13 +1,13 @@
-"""Speed and memory of the warped softmax beside its peers, as ratios of one run: `make bench`.
+"""Speed and memory of the warped softmax next to its peers, as ratios within one run: `make bench`.
 
 Every loss goes forward and backward on the same embeddings and proxies. Its time is divided by that of
-the three matrix products that no exact loss over N x C can do without (E P', W P, W' E), measured in
-the same round; rounds are interleaved, so that whatever else the machine does hits all alike.
+the three matrix products that any exact loss over N x C needs (E P', W P, W' E), measured in the same
+round; rounds are interleaved, so that other load on the machine hits all alike.
 
-Peak memory is measured in a process of its own for each loss: growth of the resident set over what it
+Peak memory is measured in a separate process for each loss: growth of the resident set over what it
 was once parameters, embeddings and their gradients existed. Before the pass the gradients are dropped,
 as `optimizer.zero_grad()` does; "accumulating" is the same with the old gradients kept and added to.
-A loss that needs more than 20 GB or 60 seconds a pass is reported so and not timed.
+A loss that needs more than 20 GB or 60 seconds per pass is reported as such and not timed.
 """
 
 import gc
@@ -80,7 +80,7 @@ def authors_loss(
     scale: float,
     delta: float,
 ) -> Tensor:
-    """Return the mean warped softmax loss the way the authors' code goes about it, written anew.
+    """Return the mean warped softmax loss as the authors' code computes it, rewritten.
 
     One-hot masks over N x C, distances from the expanded square with a floor of 1e-12 under it, and the
     softmax cross-entropy; of the ways to read that, the one with the fewest operations.
@@ -172,7 +172,7 @@ COMPETITORS: dict[str, Callable[[Tensor, Tensor, Tensor], Competitor]] = {
 
 
 def peak_memory(name: str, size: Size) -> dict[str, Any]:
-    """Return status, seconds and peak megabytes of one pass, measured in a process of its own."""
+    """Return status, seconds and peak megabytes of one pass, measured in a separate process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pytorch_metric_learning.losses", "softwarp.losses", "softwarp.runs"])
     receiver, sender = context.Pipe(duplex=False)
@@ -184,14 +184,14 @@ def peak_memory(name: str, size: Size) -> dict[str, Any]:
         receiver.recv()  # ready
         while row["status"] == "measured":
             if not receiver.poll(SECONDS_LIMIT):
-                row = {"status": f"more than {SECONDS_LIMIT:.0f} s a pass"}
+                row = {"status": f"more than {SECONDS_LIMIT:.0f} s per pass"}
                 break
             message = receiver.recv()
             if message is None:
                 break
             row |= message
     except EOFError:
-        row = {"status": "the process died, probably for want of memory"}
+        row = {"status": "the process died, probably out of memory"}
     process.kill()
     process.join()
     return row
@@ -223,7 +223,7 @@ def _measure_memory(name: str, size: Size, sender: Connection) -> None:
 
 
 def _peak_bytes(*, reset: bool = False) -> int:
-    """Return the largest resident set so far, on Linux; `reset` starts anew from what is resident now."""
+    """Return the largest resident set so far, on Linux; `reset` restarts from what is resident now."""
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -231,7 +231,7 @@ def _peak_bytes(*, reset: bool = False) -> int:
 
 
 def time_rounds(names: dict[str, float], size: Size, rounds: int) -> dict[str, list[float]]:
-    """Return for each loss its seconds a pass, one for each round; `names` holds a first guess of them."""
+    """Return the seconds per pass of each loss, one value per round; `names` holds a first guess."""
     tensors = problem(size)
     competitors = {name: COMPETITORS[name](*tensors) for name in names}
     repeats = {}

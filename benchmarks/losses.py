@@ -1,14 +1,14 @@
 """Time and peak memory of every loss in LOSSES, at the batch sizes of the paper's experiments.
 
-Every loss goes forward and backward in a process of its own, on embeddings around class centres with the
+Every loss goes forward and backward in a separate process, on embeddings around class centres with the
 same number of samples of each class. Time is the median of the passes after the first; peak memory is
 the growth of the resident set in the first pass, over what it was once parameters, embeddings and their
-gradients existed. The same process times the three matrix products without which no gradient of all
-similarities can be had (samples with proxies, else with each other): times are told as multiples of these.
-A loss that needs more than 20 GB or 300 seconds a pass is reported so.
+gradients existed. The same process times the three matrix products that any gradient of all similarities
+needs (samples with proxies, or else with each other): times are reported as multiples of these. A loss that
+needs more than 20 GB or 300 seconds per pass is reported as such.
 
 The sizes with 100 classes are for all losses, that of 11318 classes (SOP) for those that hold parameters,
-and 400 and 4000 samples for those of kind "ranking", whose batches are that large; beside them stands
+and 400 and 4000 samples for those of kind "ranking", whose batches are that large, next to
 pytorch-metric-learning's Smooth-AP.
 """
 
@@ -87,7 +87,7 @@ def _build(name: str, classes: int, dimensions: int) -> nn.Module:
 
 
 def measure(name: str, size: Size, passes: int) -> dict[str, Any]:
-    """Return status, seconds and peak megabytes of one loss, measured in a process of its own."""
+    """Return status, seconds and peak megabytes of one loss, measured in a separate process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["softwarp.losses", "softwarp.runs"])
     receiver, sender = context.Pipe(duplex=False)
@@ -106,9 +106,9 @@ def measure(name: str, size: Size, passes: int) -> dict[str, Any]:
             seconds += [message["seconds"]] if "seconds" in message else []
             products += [message["products"]] if "products" in message else []
         else:
-            row["status"] = f"more than {SECONDS_LIMIT:.0f} s a pass"
+            row["status"] = f"more than {SECONDS_LIMIT:.0f} s per pass"
     except EOFError:
-        row["status"] = "the process died, probably for want of memory"
+        row["status"] = "the process died, probably out of memory"
     process.kill()
     process.join()
     timed = seconds[1:] or seconds  # a loss too slow for a second pass has its first one
@@ -163,7 +163,7 @@ def _pass(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> None:
 
 
 def _peak_bytes(*, reset: bool = False) -> int:
-    """Return the largest resident set so far, on Linux; `reset` starts anew from what is resident now."""
+    """Return the largest resident set so far, on Linux; `reset` restarts from what is resident now."""
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text().splitlines()

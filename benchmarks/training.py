@@ -1,4 +1,4 @@
-"""A training epoch beside the bare forward and backward of its backbone on ready tensors, as a ratio.
+"""A training epoch compared with the bare forward and backward of its backbone on ready tensors.
 
     python benchmarks/training.py --data CUB_200_2011 [--recipe cub_lite] [--no-cache] [--rounds 100]
 
@@ -37,7 +37,7 @@ RESULT = Path(__file__).parent.parent / "results" / "benchmark_training.json"
 
 
 def training(job: Job, stream: Iterator[Batch]) -> None:
-    """One step of the program's loop, the waiting for images included."""
+    """One step of the program's loop, including the wait for images."""
     phase = job.recipe.phases[-1]
     batch = next(stream)
     set_rates(job, phase, 0)
@@ -59,7 +59,7 @@ def embedding(job: Job, images: Tensor) -> None:
 
 
 def seconds(step: Callable[[], None], steps: int, *, first: int = 0) -> float:
-    """Seconds of a step: the mean of so many, after the `first`, which are not counted."""
+    """Seconds per step: the mean over `steps`, after `first` steps that are not counted."""
     for _ in range(first):
         step()
     start = time.perf_counter()
@@ -69,7 +69,7 @@ def seconds(step: Callable[[], None], steps: int, *, first: int = 0) -> float:
 
 
 def typical(step: Callable[[], None]) -> float:
-    """Seconds of a step: the median of twenty."""
+    """Seconds per step: the median of twenty."""
     step()
     return statistics.median(seconds(step, 1) for _ in range(20))
 
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument(
         "--cache",
         action=argparse.BooleanOptionalAction,
-        help="decoded images; as the recipe says if not given",
+        help="cache decoded images; default: as the recipe says",
     )
     options = parser.parse_args()
     changes = [f"data.root={options.data}", "phases.1.epochs=1000"]
@@ -100,7 +100,7 @@ def main() -> None:
     images = torch.randn(job.batch_size, job.model.backbone.in_channels, recipe.data.crop, recipe.data.crop)
     twice = images.repeat(2, 1, 1, 1)  # evaluation takes larger batches
     halves: list[Callable[[], None]] = [lambda: bare(job, images), lambda: embedding(job, twice)]
-    usual = [typical(half) for half in halves]  # as glibc treats memory before it was ever told otherwise
+    usual = [typical(half) for half in halves]  # with glibc's default memory settings
     with freed_memory_kept():
         kept = [typical(half) for half in halves]
     training(job, stream)

@@ -1,9 +1,9 @@
-"""A loss of your own: one file like this one, and one line in LOSSES. Runs in a few seconds.
+"""Your own loss: one file like this one, and one line in LOSSES. Runs in a few seconds.
 
     python examples/own_loss.py            a bare loop on made-up points
     python examples/own_loss.py --train    the trainer of softwarp on glyphs, two minutes
 
-In softwarp itself the line goes into losses/__init__.py, and then the command line knows it, too.
+In softwarp itself the line goes into losses/__init__.py, and then the command line knows it too.
 """
 
 import sys

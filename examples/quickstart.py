@@ -17,7 +17,7 @@ def main(epochs: int = 5, max_classes: int | None = None) -> dict[str, float]:
     items, labels = items_of(glyphs.labels, split.train[:max_classes])
     images = glyphs.images[items]
 
-    model = Embedder("small_conv", embedding_size=128)  # any nn.Module that gives [N, D]
+    model = Embedder("small_conv", embedding_size=128)  # any nn.Module that returns [N, D]
     loss = WarpedSoftmaxLoss(int(labels.max()) + 1, 128, alpha=5.0, k1=0.8, k2=1.2)
     optimizer = torch.optim.Adam(
         [

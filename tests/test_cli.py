@@ -90,9 +90,9 @@ def test_demo_prints_the_table(monkeypatch, demo, tmp_path):
 @pytest.mark.parametrize(
     ("error", "files", "kept"),
     [
-        (StoppedError, ["recipe.yaml", "checkpoint.pt"], "nothing is lost"),
-        (KeyboardInterrupt, ["recipe.yaml", "checkpoint.pt"], "the last checkpoint is kept"),
-        (KeyboardInterrupt, ["recipe.yaml"], "there is no checkpoint yet"),
+        (StoppedError, ["recipe.yaml", "checkpoint.pt"], "nothing"),
+        (KeyboardInterrupt, ["recipe.yaml", "checkpoint.pt"], "last checkpoint"),
+        (KeyboardInterrupt, ["recipe.yaml"], "no checkpoint"),
     ],
 )
 def test_a_stopped_demo_says_what_is_kept_and_how_to_resume(monkeypatch, tmp_path, error, files, kept):
@@ -107,8 +107,9 @@ def test_a_stopped_demo_says_what_is_kept_and_how_to_resume(monkeypatch, tmp_pat
     monkeypatch.setattr(sys, "argv", ["softwarp", *words])
     result = runner.invoke(app, words)
     assert result.exit_code == 130
-    lines = [line for line in result.stderr.splitlines() if line]
-    assert lines == [f"stopped; {kept}. To resume: softwarp demo --quick --output {tmp_path}"]
+    (line,) = [line for line in result.stderr.splitlines() if line]
+    assert kept in line
+    assert line.endswith(f": softwarp demo --quick --output {tmp_path}")
 
 
 @pytest.mark.parametrize("early", ["softwarp.recipe.find_recipe", "softwarp.train.train"])
@@ -119,7 +120,8 @@ def test_a_run_stopped_before_it_began_says_so(monkeypatch, tmp_path, early):
     monkeypatch.setattr(early, stop)
     result = runner.invoke(app, ["train", "--output", str(tmp_path)])
     assert result.exit_code == 130
-    assert [line for line in result.stderr.splitlines() if line] == ["stopped before training began"]
+    (line,) = [line for line in result.stderr.splitlines() if line]
+    assert "before training" in line
 
 
 def test_demo_runs_fit_together(demo):

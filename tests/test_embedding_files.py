@@ -19,11 +19,11 @@ def test_labels_are_cut_at_line_ends_alone(tmp_path):
 def test_an_empty_file_holds_no_labels(tmp_path):
     for name in ("labels.txt", "labels.csv"):
         (tmp_path / name).write_text("\n")
-        with pytest.raises(ValueError, match="holds no labels"):
+        with pytest.raises(ValueError, match="no labels"):
             load_labels(tmp_path / name)
 
 
 def test_a_cell_beyond_the_limit_is_named(tmp_path):
     (tmp_path / "labels.csv").write_text('label\n"' + "x" * (csv.field_size_limit() + 1))
-    with pytest.raises(ValueError, match=r"labels\.csv cannot be read: .*131072.*close every quote"):
+    with pytest.raises(ValueError, match=r"labels\.csv .*131072.*quote"):
         load_labels(tmp_path / "labels.csv")

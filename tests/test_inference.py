@@ -61,7 +61,7 @@ def test_floats_are_refused_where_bytes_belong(glyph_run):
 
 
 def test_a_folder_that_is_no_run_says_what_one_is(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nothing is not a finished run"):
+    with pytest.raises(FileNotFoundError, match="nothing is not a finished"):
         softwarp.load(tmp_path / "nothing")
     (tmp_path / "seed-0").mkdir()
     with pytest.raises(FileNotFoundError, match="seed-0"):

@@ -12,7 +12,7 @@ def test_two_processes_see_one_batch_and_agree(tmp_path):
         assert outcome["whole"] == [1, 1, 2, 2]
         assert outcome["labels"] == [0, 0, 1, 1]
         assert outcome["gradient"] == [2 * 2 * (rank + 1)] * 2  # twice: weights average
-        assert outcome["told"] == {"map@r": 0.5}
+        assert outcome["shared"] == {"map@r": 0.5}
         assert outcome["calls"] == (rank == 0)
         assert "division" in outcome["refusal"]
         assert outcome["averaged"] == 0.5

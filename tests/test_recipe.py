@@ -18,26 +18,17 @@ def test_round_trip_through_yaml(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lose": {}}, "lose: no such key; did you mean loss?"),
-        (
-            {"optimizer": {"clip_valeu": 1.0}},
-            "optimizer.clip_valeu: no such key; did you mean optimizer.clip_value?",
-        ),
+        ({"lose": {}}, "did you mean loss?"),
+        ({"optimizer": {"clip_valeu": 1.0}}, "did you mean optimizer.clip_value?"),
         ({"phases": [{"epochs": -1, "learning_rate": 1, "proxy_learning_rate": 1}]}, "phases.0.epochs"),
-        ({"phases": [{"epochs": 1, "proxy_learning_rate": 1}]}, "phases.0.learning_rate: Field required"),
-        ({"data": {"name": "glyhps"}}, "data.name: Input should be 'glyphs'"),
-        ({"xyzzy": 1}, "xyzzy: no such key"),
-        ({"epochs": 3}, "epochs: no such key; did you mean phases.0.epochs?"),
-        ({"cache": True}, "cache: no such key; did you mean data.cache?"),
+        ({"phases": [{"epochs": 1, "proxy_learning_rate": 1}]}, "phases.0.learning_rate: "),
+        ({"data": {"name": "glyhps"}}, "data.name: "),
+        ({"xyzzy": 1}, "xyzzy: "),
+        ({"epochs": 3}, "did you mean phases.0.epochs?"),
+        ({"cache": True}, "did you mean data.cache?"),
         ({"name": "hist"}, "did you mean data.name or loss.name or optimizer.name?"),
-        (
-            {"phases": [PHASE, {**PHASE, "epoch": 1}]},
-            "phases.1.epoch: no such key; did you mean phases.1.epochs",
-        ),
-        (
-            {"loss": {"name": "hist", "scale": 2}},
-            "loss.scale: no such key; did you mean loss.settings.scale?",
-        ),
+        ({"phases": [PHASE, {**PHASE, "epoch": 1}]}, "did you mean phases.1.epochs"),
+        ({"loss": {"name": "hist", "scale": 2}}, "did you mean loss.settings.scale?"),
         ({"loss": "hist"}, "did you mean loss.name=hist?"),
         ({"data": "cub"}, "did you mean data.KEY=cub?"),
     ],
@@ -51,9 +42,9 @@ def test_what_is_wrong_is_named(change, message):
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ({"samples": 1}, "triplet needs 2 classes x 2 samples in a batch, but batches.samples is 1"),
-        ({"classes": 1}, "batches.classes is 1; raise it"),
-        ({"classes": 4, "accumulate": 4}, "batches.classes is 4, worked through in 4 pieces"),
+        ({"samples": 1}, "triplet needs 2 classes x 2 samples .*batches.samples is 1"),
+        ({"classes": 1}, "batches.classes is 1"),
+        ({"classes": 4, "accumulate": 4}, "batches.classes is 4, .*4 pieces"),
     ],
 )
 def test_batches_that_cannot_serve_the_loss_are_refused(batches, message):
@@ -84,10 +75,10 @@ def test_random_batches_take_the_place_of_classes_and_samples(tmp_path):
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ({"size": 120, "classes": 8}, "size 120 draws at random: leave classes"),
-        ({"size": 120, "accumulate": 7}, "accumulate 7 must divide the 120 images"),
-        ({"classes": 8, "accumulate": 3}, "accumulate 3 must divide the 8 classes"),
-        ({"classes": None}, "give classes and samples, or size"),
+        ({"size": 120, "classes": 8}, "size 120 .*classes"),
+        ({"size": 120, "accumulate": 7}, "accumulate 7 .*120"),
+        ({"classes": 8, "accumulate": 3}, "accumulate 3 .*8"),
+        ({"classes": None}, "classes and samples, or size"),
         ({"size": 0}, "batches.size"),
     ],
 )
@@ -98,9 +89,7 @@ def test_batches_that_contradict_themselves_are_refused(batches, message):
 
 def test_a_loss_over_pairs_does_not_get_random_batches():
     settings = {**SMALL, "batches": {"size": 120}}
-    with pytest.raises(
-        ValueError, match=r"triplet needs 2 classes x 2 samples in a batch, but batches\.size"
-    ):
+    with pytest.raises(ValueError, match=r"triplet .*2 classes x 2 samples .*batches\.size"):
         check_batches(parse_recipe({**settings, "loss": {"name": "triplet"}}))
     changed = parse_recipe(change_loss(settings, "triplet"))
     assert changed.batches.size is None
@@ -111,7 +100,7 @@ def test_a_loss_over_pairs_does_not_get_random_batches():
 
 def test_broken_yaml_names_the_file(tmp_path):
     (tmp_path / "broken.yaml").write_text("loss: [")
-    with pytest.raises(ValueError, match=r"broken\.yaml is not valid YAML"):
+    with pytest.raises(ValueError, match=r"broken\.yaml .*YAML"):
         read_recipe(tmp_path / "broken.yaml")
     (tmp_path / "empty.yaml").write_text("")
     with pytest.raises(ValueError, match=r"empty\.yaml"):
@@ -133,7 +122,7 @@ def test_the_settings_of_the_loss_are_written_out():
 
 
 def test_a_fold_beyond_the_last_is_refused_and_others_are_in_the_plan():
-    with pytest.raises(ValueError, match=r"fold 3 of 3: .* 0 to 2"):
+    with pytest.raises(ValueError, match=r"fold 3 of 3.* 0 to 2"):
         parse_recipe(SMALL | {"evaluation": {"fold": 3, "folds": 3}})
     part = parse_recipe(SMALL | {"evaluation": {"split": "test", "fold": 2, "folds": 3, "fold_seed": 5}})
     assert part.evaluation.plan() == SplitPlan("test", fold=2, folds=3, fold_seed=5)

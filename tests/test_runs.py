@@ -81,11 +81,11 @@ def test_another_recipe_is_refused_unless_it_comes_to_the_same(tmp_path):
     assert run.load_checkpoint() == (None, "")
     same = {"checkpoint_minutes": 1, "trackers": ["wandb"], "paper": {"table": {"row": 1}}}
     run.check_recipe(changed(data={"root": "elsewhere", "workers": 3}, **same))
-    with pytest.raises(ValueError, match=r"seed is 0 there and 3 here; choose another --output"):
+    with pytest.raises(ValueError, match=r"seed is 0 .*3 .*--output"):
         run.check_recipe(changed(seed=3))
-    with pytest.raises(ValueError, match=r"data\.resize is 256 there and 200 here \(and 1 more differ\)"):
+    with pytest.raises(ValueError, match=r"data\.resize is 256 .*200 .*1 more"):
         run.check_recipe(changed(data={"crop": 100, "resize": 200}))
-    with pytest.raises(ValueError, match=r"phases\.0\.epochs is 1 there and 9 here; choose"):
+    with pytest.raises(ValueError, match=r"phases\.0\.epochs is 1 .*9 "):
         run.check_recipe(changed(phases=[RECIPE.phases[0].model_copy(update={"epochs": 9}).model_dump()]))
     with pytest.raises(ValueError, match=r"loss\.settings"):
         run.check_recipe(changed(loss={"settings": {"scale": 2}}))

@@ -96,9 +96,7 @@ def test_a_phase_sets_learning_rates_and_warp(tmp_path, monkeypatch):
         2.0,
         1.0,
     )
-    with pytest.raises(
-        ValueError, match=r"phases.1.loss_settings: Euclidean softmax has no 'alpha'.*it takes scale"
-    ):
+    with pytest.raises(ValueError, match=r"phases.1.loss_settings: Euclidean softmax .*'alpha'.*scale"):
         train(tiny(loss={"name": "euclidean_softmax"}), tmp_path / "other")
 
 
@@ -117,7 +115,7 @@ def test_the_network_of_a_loss_has_a_rate_of_its_own(tmp_path, monkeypatch):
     seen = rates_seen(monkeypatch, tiny(phases=[PHASE, phase], **hist), tmp_path / "hist")
     assert seen[0] == pytest.approx([0.005, 0.005, 0.02, 0.02])
     assert seen[-1] == pytest.approx([0.005, 0.005, 0.02, 0.003])
-    with pytest.raises(ValueError, match="euclidean_softmax trains no network"):
+    with pytest.raises(ValueError, match=r"euclidean_softmax .*network_learning_rate"):
         train(tiny(phases=[phase], loss={"name": "euclidean_softmax"}), tmp_path / "other")
 
 
@@ -188,7 +186,7 @@ def test_bars_of_a_run_that_is_resumed_start_where_it_stopped(tmp_path):
     (bar,) = [task for task in progress.tasks if task.visible]
     assert bar.description.startswith("all: warped_softmax, epoch 2, loss")
     assert bar.completed == bar.total == 6 * 40
-    assert "resuming after 1 epochs and 2 batches" in output.getvalue()
+    assert "1 epochs and 2 batches" in output.getvalue()
 
 
 def test_a_finished_run_is_returned_and_another_recipe_refused(trained):
@@ -196,7 +194,7 @@ def test_a_finished_run_is_returned_and_another_recipe_refused(trained):
     before = path.stat().st_mtime_ns
     assert train(tiny(), trained.folder, resume=True).result() == result
     assert path.stat().st_mtime_ns == before
-    with pytest.raises(ValueError, match="seed is 0 there and 3 here"):
+    with pytest.raises(ValueError, match=r"seed is 0 .*3 "):
         train(tiny(seed=3), trained.folder, resume=True)
 
 
@@ -240,7 +238,7 @@ def test_an_infinite_gradient_is_seen_before_it_is_clipped(tmp_path, monkeypatch
         return embeddings
 
     monkeypatch.setattr(Embedder, "forward", wild)
-    with pytest.raises(BlowUpError, match="a gradient is not finite"):
+    with pytest.raises(BlowUpError, match="gradient"):
         train(tiny(), tmp_path)
 
 

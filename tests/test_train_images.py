@@ -132,10 +132,10 @@ def test_a_run_on_other_images_is_not_taken_for_this_one(tmp_path):
     root = draw(tmp_path / "images")
     train(small(root), tmp_path / "run")
     Image.new("RGB", (20, 20)).save(root / "class 0" / "new.png")
-    with pytest.raises(ValueError, match=r"on other images.*--fresh"):
+    with pytest.raises(ValueError, match=r"other images.*--fresh"):
         train(small(root), tmp_path / "run", resume=True)
     (tmp_path / "run" / "result.json").unlink()
-    with pytest.raises(ValueError, match="on other images"):
+    with pytest.raises(ValueError, match="other images"):
         train(small(root), tmp_path / "run", resume=True)
 
 
@@ -172,7 +172,7 @@ def test_ctrl_c_reaches_the_main_process_and_not_its_workers(tmp_path):
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     message = process.communicate(timeout=120)[1].decode()
     assert process.returncode == 130, message
-    assert "nothing is lost. To resume: softwarp train --data" in message
+    assert "To resume: softwarp train --data" in message
     assert not Run(folder).finished()
     assert Run(folder).load_checkpoint()[0]["state"]["step"] > 0
 
@@ -204,7 +204,7 @@ def test_an_unreadable_folder_is_named():
         Path(folder).chmod(0o755)
         root = draw(Path(folder) / "images")
         (root / "class 3").chmod(0)
-        message = r"class 3 cannot be read \(Permission denied\); allow it with chmod"
+        message = r"class 3 .*Permission denied.*chmod"
         with not_as_root(), pytest.raises(OSError, match=message):
             train(small(root), Path(folder) / "run")
         (root / "class 3").chmod(0o755)
@@ -240,7 +240,7 @@ def test_one_command_from_a_folder_to_a_model(tmp_path):
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 0
     assert "recall@1" in again.output
-    assert ["already finished; --fresh trains again" in each.stderr for each in (answer, again)] == [
+    assert ["--fresh" in each.stderr for each in (answer, again)] == [
         False,
         True,
     ]
@@ -272,25 +272,28 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["hist"], "hist is a loss: softwarp train loss.name=hist"),
+        (["hist"], "loss.name=hist"),
         (["cub_lit"], "did you mean cub_lite"),
         (["cub_lite"], "add data.root=FOLDER"),
-        (["cub_lite", "data.root=/nowhere"], "/nowhere does not exist; give the place"),
-        (["cub_lite", "phases.7.epochs=3"], "phases has 2 entries, no '7'"),
+        (["cub_lite", "data.root=/nowhere"], "/nowhere does not exist"),
+        (["cub_lite", "phases.7.epochs=3"], "2 entries, no '7'"),
         (["cub_lite", "phases.0.epoch=3"], "did you mean phases.0.epochs"),
-        (["cub_lite", "--protocol", "tset"], "--protocol is validation or test"),
-        (["cub_lite", "sop"], "one recipe or --data"),
+        (["cub_lite", "--protocol", "tset"], "--protocol is validation or test, got 'tset'"),
+        (["cub_lite", "sop"], "cub_lite and sop"),
         (["loss.name=proxy_nca_p"], "did you mean proxy_nca"),
-        (["--resume", "--output", "nothing_here"], "nothing_here holds no run to resume"),
-        (["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"], "must not guide training"),
+        (["--resume", "--output", "nothing_here"], "nothing_here holds no run"),
+        (
+            ["evaluation.patience=3", "evaluation.every=1", "--protocol", "test"],
+            "patience and schedule plateau",
+        ),
         (["evaluation.patience=3", "evaluation.every=99", "--protocol", "validation"], "between 1 and 12"),
         (["evaluation.metric=recal@1"], "choose from recall@1"),
         (["phases.1.loss_settings.aplha=3"], "did you mean alpha"),
         (["phases.1.loss_settings.k1=2"], "0 < k1 <= 1 <= k2"),
-        (["loss.settings.alpha=abc"], "warped_softmax cannot be made"),
-        (["trackers=[tensorboard"], "is not a value"),
-        (["loss.name=triplet", "batches.samples=1"], "2 samples in a batch, but batches.samples is 1"),
-        (["data.max_classes=3"], "only 3 classes; lower batches.classes"),
+        (["loss.settings.alpha=abc"], "alpha='abc'"),
+        (["trackers=[tensorboard"], "'[tensorboard'"),
+        (["loss.name=triplet", "batches.samples=1"], "batches.samples is 1"),
+        (["data.max_classes=3"], "only 3 classes"),
     ],
 )
 def test_mistakes_are_named_with_their_cure(words, message, tmp_path, monkeypatch):
@@ -323,11 +326,11 @@ def test_what_is_left_out_is_said_and_images_that_vanish_are_skipped(tmp_path, m
 
     monkeypatch.setattr(Job, "stream", vanishing)
     with (
-        pytest.warns(UserWarning, match="1 of 40 listed images are missing"),
-        pytest.warns(UserWarning, match=r"in no class folder.*stray\.png"),
+        pytest.warns(UserWarning, match="1 of 40 "),
+        pytest.warns(UserWarning, match=r"no class folder.*stray\.png"),
     ):
         run = train(small(root, phases=[{**PHASE, "epochs": 4}]), tmp_path / "run")
     result = run.result()
     assert {"class 0/0.png", "class 1/0.png"} <= {*result.broken_images, *result.left_out}
-    with pytest.raises(FileNotFoundError, match="listed images are missing"):
+    with pytest.raises(FileNotFoundError, match=r"class 0/0\.png"):
         train(small(root, data={"strict": True}), tmp_path / "strict")

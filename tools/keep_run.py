@@ -1,4 +1,4 @@
-"""A finished run -> results/NAME.json, without its data's place on this machine.
+"""A finished run -> results/NAME.json, without the path of its data.
 
 python tools/keep_run.py runs/cub_lite-validation "softwarp train cub_lite data.root=CUB_200_2011"
 """

@@ -1,4 +1,4 @@
-"""docs/losses.md, made from the cards of the losses: make docs"""
+"""Writes docs/losses.md from the cards of the losses: make docs"""
 
 import json
 from collections.abc import Iterable
@@ -15,21 +15,20 @@ BENCHMARK = Path("results/benchmark_losses.json")
 
 HEAD = """# Losses
 
-Each is made by `build_loss(name, num_classes, embedding_size, **settings)` and called
-`loss(embeddings, labels)`. `softwarp losses` lists them, `softwarp losses NAME` explains one. This page is
-made from the same cards by `make docs`; every loss is held to a loop in float64
-written from its equation (`tests/losses/test_conformance.py`). To add one, see
-[examples/own_loss.py](../examples/own_loss.py).
+Build a loss with `build_loss(name, num_classes, embedding_size, **settings)` and call it as
+`loss(embeddings, labels)`. `softwarp losses` lists them, `softwarp losses NAME` explains one. `make docs`
+writes this page from the same cards. Every loss is tested against a float64 loop written from its equation
+(`tests/losses/test_conformance.py`). To add one, see [examples/own_loss.py](../examples/own_loss.py).
 
 | name | loss | year | distance | kind | a batch needs | Recall@1 | MAP@R | settings |
 |---|---|---|---|---|---|---:|---:|---|
 """
 NOTE = """
-Recall@1 and MAP@R, in percent, on {evaluated} glyph classes never trained on, after the same short budget on
-{train} others: each loss with its defaults and with {trials} settings from its search space, the best of them
-on validation classes trained again and judged on test classes, one seed. They say that each loss learns, not
-which is best. Before training the network has {recall:.1f} and {map:.1f}; {below} end below that, and with
-nothing but its defaults, on validation classes, {below_by_default}. By `{command}`
+Recall@1 and MAP@R, in percent, on {evaluated} unseen glyph classes, after the same short training on
+{train} others. Each loss is trained with its defaults and with {trials} settings from its search space; the
+best on validation classes is trained again and judged on test classes, with one seed. The figures show
+that each loss learns, not which is best. The untrained network has {recall:.1f} and {map:.1f}. Losses that
+end below it: {below}; with their defaults, on validation classes: {below_by_default}. By `{command}`
 ([results/losses_on_glyphs.json](../results/losses_on_glyphs.json)).
 """
 
@@ -38,7 +37,7 @@ COST = """
 ## Time and memory
 
 Forward and backward on {threads} CPU threads: milliseconds (as a multiple of the three matrix products that
-make all similarities and their gradients), and peak memory beyond parameters, embeddings and their
+compute all similarities and their gradients), and peak memory beyond parameters, embeddings and their
 gradients. Batches of 4,000 are for losses that rank; `pml_smooth_ap` is pytorch-metric-learning's Smooth-AP.
 By `{command}` ([results/benchmark_losses.json](../results/benchmark_losses.json)).
 
@@ -51,7 +50,7 @@ def main() -> None:
 
 
 def page(result: Path = RESULT, benchmark: Path = BENCHMARK) -> str:
-    """Return the whole page: what was measured, and a row and a paragraph for each loss."""
+    """Return the whole page: what was measured, and a row and a paragraph per loss."""
     measured = json.loads(result.read_text())
     rows = {name: measured["losses"][name] for name in LOSSES if name in measured["losses"]}
     recall, precision = (100 * value for value in rows["warped_softmax"]["untrained"].values())
@@ -118,10 +117,10 @@ def _paragraph(name: str) -> str:
     )
     parts = [f"{card.citation}.", f"```\n{card.equation}\n```"]
     parts += [card.notes] if card.notes else []
-    parts += [f"It trains besides: {card.networks}."] if card.networks else []
+    parts += [f"It also trains: {card.networks}."] if card.networks else []
     parts += [
         f"Trained with {card.training}. "
-        + f"Here, what it learns itself has {card.proxy_rate_ratio:g} times the rate of the model's head. "
+        + f"Here its own parameters have {card.proxy_rate_ratio:g} times the rate of the model's head. "
         * (card.training.rate_ratio is not None)
         + f"Search space: {space}."
     ]

@@ -1,4 +1,4 @@
-"""The tables of the README, made from results/: python tools/readme_tables.py"""
+"""Writes the tables in the README from results/: python tools/readme_tables.py"""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def with_tables(text: str, results: Path) -> str:
-    """Return the text with what stands between each pair of markers made again from `results`."""
+    """Return the text, with what is between each pair of markers rebuilt from `results`."""
     for name, table in (("demo", demo_table), ("benchmark_loss", benchmark_table)):
         start, end = f"<!-- table: {name} -->\n", f"<!-- end of table: {name} -->"
         before, rest = text.split(start)
@@ -36,14 +36,14 @@ def demo_table(content: dict[str, Any]) -> str:
         f"\nMean and deviation over {content['seeds']} seeds, by `{content['command']}` "
         "([results/demo.json](results/demo.json)). Hyper-parameters were searched on validation characters "
         "with the same number of trials for each loss "
-        "([results/demo_search.json](results/demo_search.json)). AvgDTP is the mean distance of training "
-        "embeddings to their proxy; ProxyNCA++ measures it on the unit sphere.\n"
+        "([results/demo_search.json](results/demo_search.json)). AvgDTP is the mean distance from training "
+        "embeddings to their own proxy; ProxyNCA++ measures it on the unit sphere.\n"
     )
     return table.markdown() + note
 
 
 def benchmark_table(content: dict[str, Any]) -> str:
-    """Return time (multiples of the bare products) and peak memory of each loss, a column per size."""
+    """Return time (multiples of the bare products) and peak memory of each loss, one column per size."""
     sizes = content["sizes"]
     heads = [f"N={size['samples']:,} C={size['classes']:,} D={size['dimensions']}" for size in sizes]
     rows = [
@@ -53,8 +53,8 @@ def benchmark_table(content: dict[str, Any]) -> str:
     table = Table(("forward + backward", *heads), tuple(rows))
     threads = content["environment"]["threads"]
     note = (
-        "\nTime as a multiple of the three matrix products that no exact loss can do without, and peak "
-        f"memory beyond parameters and their gradients; by `make bench` on {threads} CPU threads "
+        "\nTime as a multiple of the three matrix products that any exact loss needs, and peak memory "
+        f"beyond parameters and their gradients. By `make bench` on {threads} CPU threads "
         "([results/benchmark_loss.json](results/benchmark_loss.json)).\n"
     )
     return table.markdown() + note

@@ -1,4 +1,4 @@
-"""What training shows of itself while it runs."""
+"""What training shows while it runs."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show_download(recipe: Recipe, progress: "Progress | None") -> None:
-    """Say where weights are fetched from, if they are."""
+    """Print where weights are fetched from, if they are."""
     name = recipe.model.backbone
     if progress is None or not processes.is_main():
         return
@@ -27,7 +27,7 @@ def show_download(recipe: Recipe, progress: "Progress | None") -> None:
 
 
 def show_note(text: str, progress: "Progress | None") -> None:
-    """Say something that the user should know, above the bars; without bars it is a warning."""
+    """Print a note for the user above the bars; without bars, issue a warning."""
     if progress is None:
         warnings.warn(text, stacklevel=2)
     elif processes.is_main():
@@ -36,7 +36,7 @@ def show_note(text: str, progress: "Progress | None") -> None:
 
 @contextmanager
 def decoding_bar(progress: "Progress | None") -> Iterator[Callable[[], None] | None]:
-    """Yield what is called after each image that is decoded into the cache, None where nothing is shown."""
+    """Yield a function to call after each image decoded into the cache, or None if nothing is shown."""
     if progress is None:
         yield None
         return
@@ -46,10 +46,10 @@ def decoding_bar(progress: "Progress | None") -> Iterator[Callable[[], None] | N
 
 
 def show_bars(job: Job, progress: "Progress | None") -> Callable[[], None]:
-    """Return what is called after each step; bars count images.
+    """Return a function to call after each step; bars count images.
 
-    Steps with a frozen backbone are several times quicker, and the time to go is told from the speed so far:
-    a run that has both kinds gets a bar for each stretch.
+    Steps with a frozen backbone are several times faster, and the time left is estimated from the speed so
+    far: a run that has both kinds gets one bar per stretch.
     """
     if progress is None or not processes.is_main():
         return lambda: None

@@ -1,6 +1,6 @@
 """Command words -> functions in commands/, and exit codes.
 
-Heavy imports stand inside the commands, so that `softwarp --help` answers at once.
+Heavy imports are inside the commands, so that `softwarp --help` answers at once.
 """
 
 import sys
@@ -31,7 +31,7 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Run the command line; what the user can mend is one line and exit code 2, never a traceback."""
+    """Run the command line; errors that the user can fix are one line and exit code 2, not a traceback."""
     try:
         app()
     except (ValueError, OSError) as error:
@@ -41,7 +41,7 @@ def main() -> None:
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as installed

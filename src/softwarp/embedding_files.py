@@ -1,6 +1,6 @@
-"""Reading what people evaluate: embeddings, labels and verification pairs made elsewhere.
+"""Reads embeddings, labels and verification pairs made elsewhere.
 
-Every wrong input is a ValueError that says what is wrong and how to mend it.
+Every wrong input is a ValueError that says what is wrong and how to fix it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ def load_tables(
 ) -> Tables:
     """Embeddings, labels, gallery and its labels from the files that a user names."""
     if queries is not None and gallery is not None:
-        raise ValueError(
-            "--queries splits one table into queries and gallery; leave out --gallery or --queries"
-        )
+        raise ValueError("--queries splits one table into queries and gallery; omit --gallery or --queries")
     if gallery is None and gallery_labels is not None:
         raise ValueError("--gallery-labels needs --gallery")
     points, names = load_embeddings(source, key), load_labels(labels or _holder(source, "--labels"))
@@ -60,9 +58,7 @@ def load_tables(
     asked = torch.zeros(len(points), dtype=torch.bool)
     asked[load_rows(queries, len(points))] = True
     if asked.all():
-        raise ValueError(
-            f"{queries} names every row of {source}, which leaves no gallery; leave --queries out"
-        )
+        raise ValueError(f"{queries} names every row of {source}, which leaves no gallery; omit --queries")
     return points[asked], numbers[asked], points[~asked], numbers[~asked]
 
 
@@ -75,12 +71,12 @@ def _holder(path: Path, option: str) -> Path:
 def _check_length(names: list[str], points: Tensor, path: Path) -> None:
     if len(names) != len(points):
         raise ValueError(
-            f"{path} has {len(names)} labels for {len(points)} embeddings; there must be one each"
+            f"{path} has {len(names)} labels for {len(points)} embeddings; give one label per embedding"
         )
 
 
 def load_embeddings(path: Path, key: str | None = None) -> Tensor:
-    """Embeddings [N, D] from .npy, .npz or .safetensors; `key` names the array where a file holds several."""
+    """Embeddings [N, D] from .npy, .npz or .safetensors; `key` names the array if a file holds several."""
     _check_file(path, (".npy", ".npz", ".safetensors"), "embeddings")
     if path.suffix == ".npy":
         array = _read_array(path)
@@ -94,7 +90,7 @@ def load_embeddings(path: Path, key: str | None = None) -> Tensor:
 
 
 def load_labels(path: Path) -> list[str]:
-    """One label a row, as text: .npy, .txt (a line each), .csv (column `label` or the only one).
+    """One label per row, as text: .npy, .txt (one per line), .csv (column `label` or the only one).
 
     An .npz or .safetensors file of embeddings may hold them as its array `labels`.
     """
@@ -131,12 +127,12 @@ def load_rows(path: Path, count: int) -> Tensor:
     try:
         rows = torch.tensor([int(label) for label in load_labels(path)])
     except ValueError as error:
-        raise ValueError(f"{path} must hold row numbers, one a line ({error})") from None
+        raise ValueError(f"{path} must hold row numbers, one per line ({error})") from None
     wrong = rows[(rows < 0) | (rows >= count)]
     if len(wrong):
         raise ValueError(f"{path}: row {int(wrong[0])} does not exist; rows are numbered 0 to {count - 1}")
     if len(set(rows.tolist())) < len(rows):
-        raise ValueError(f"{path}: a row is named twice; name each query once")
+        raise ValueError(f"{path}: a row is listed twice; list each query once")
     return rows
 
 
@@ -147,7 +143,7 @@ def load_pairs(path: Path) -> list[Pair]:
     for number, line in enumerate(_lines(path), start=1):
         words = line.split("\t") if "\t" in line else line.split()
         if number == 1 and len(words) in (1, 2) and all(word.isdigit() for word in words):
-            continue  # the head: number of folds, pairs a fold
+            continue  # the header: number of folds, pairs per fold
         if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
             pairs.append(Pair((words[0], int(words[1])), (words[0], int(words[2])), same=True))
         elif len(words) == 4 and words[1].isdigit() and words[3].isdigit():
@@ -161,9 +157,9 @@ def load_pairs(path: Path) -> list[Pair]:
 
 def _check_file(path: Path, suffixes: tuple[str, ...], what: str) -> None:
     if not path.is_file():
-        raise ValueError(f"there is no file {path}")
+        raise ValueError(f"{path} does not exist")
     if path.suffix not in suffixes:
-        raise ValueError(f"{path}: {what} come as {', '.join(suffixes)}; save them as one of these")
+        raise ValueError(f"{path}: {what} must be {', '.join(suffixes)}; save them as one of these")
 
 
 def _read_numpy(path: Path) -> Any:
@@ -173,7 +169,7 @@ def _read_numpy(path: Path) -> Any:
         return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except (ValueError, OSError, EOFError, BadZipFile, DeflateError) as error:
         raise ValueError(
-            f"{path} cannot be read ({error}); save it again as {path.suffix}, no pickle"
+            f"{path} cannot be read ({error}); save it again as {path.suffix}, without pickle"
         ) from None
 
 
@@ -207,7 +203,7 @@ def _read_array(path: Path) -> NDArray[Any]:
     """The one array of an .npy file."""
     array = _read_numpy(path)
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"{path} holds named arrays; call it .npz")
+        raise ValueError(f"{path} holds named arrays; rename it to .npz")
     return array
 
 
@@ -242,7 +238,7 @@ def _choose(names: list[str], key: str | None, path: Path) -> str:
     if key is not None and key not in names:
         raise ValueError(f"{path} has no array {key!r}; it has: {listed}")
     if key is None and len(names) != 1 and "embeddings" not in names:
-        raise ValueError(f"{path} holds several arrays ({listed}); say which with --key")
+        raise ValueError(f"{path} holds several arrays ({listed}); choose one with --key")
     return key or ("embeddings" if "embeddings" in names else names[0])
 
 
@@ -258,7 +254,7 @@ def _text(path: Path) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines, cut at line ends alone: str.splitlines would also cut at U+2028, which a name may hold."""
+    """The lines, cut only at line ends: str.splitlines would also cut at U+2028, which a name may contain."""
     text = _text(path).rstrip()
     return text.split("\n") if text else []
 
@@ -268,7 +264,7 @@ def _csv_column(path: Path) -> list[str]:
         table = [row or [""] for row in csv.reader(io.StringIO(_text(path).rstrip()))]
     except csv.Error as error:
         raise ValueError(
-            f"{path} cannot be read: {error}; close every quote, save it as CSV in UTF-8"
+            f"{path} cannot be read: {error}; close every quote and save it as CSV in UTF-8"
         ) from None
     if not table:
         raise ValueError(f"{path} holds no labels")
@@ -278,7 +274,7 @@ def _csv_column(path: Path) -> list[str]:
     elif len(head) == 1:
         column = 0
     else:
-        raise ValueError(f"{path} has columns {', '.join(head)}: name the one with the classes `label`")
+        raise ValueError(f"{path} has columns {', '.join(head)}; rename the one with the classes to `label`")
     short = [number for number, row in enumerate(table) if len(row) <= column]
     if short:
         raise ValueError(f"{path}: row {short[0]} has no label")

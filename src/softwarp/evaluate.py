@@ -1,4 +1,4 @@
-"""From a model and images to embeddings, and from embeddings, whoever made them, to numbers."""
+"""From a model and images to embeddings, and from any embeddings to metrics."""
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
@@ -23,9 +23,9 @@ FAMILIES = ("retrieval", "clustering", "geometry")
 
 @torch.no_grad()
 def embed(model: nn.Module, images: Tensor, *, batch_size: int = 500) -> Tensor:
-    """Return the embeddings of all images, [N, D], on the CPU; the model is in evaluation mode meanwhile.
+    """Return the embeddings of all images, [N, D], on the CPU, computed in evaluation mode.
 
-    Afterwards each of its modules is in the mode it was in: frozen batch norms stay frozen.
+    Each module is put back into the mode it was in: frozen batch norms stay frozen.
 
     >>> embed(nn.Flatten(), torch.zeros(3, 1, 2, 2)).shape
     torch.Size([3, 4])
@@ -53,8 +53,8 @@ def embed_images(
 ) -> tuple[Tensor, Tensor]:
     """Return the embeddings [N, D] of a data set, on the CPU, and the items they belong to.
 
-    Broken images are left out, so that items may be missing. Processes of one run share the work, and each
-    returns the whole. The caller puts the model into evaluation mode.
+    Broken images are left out, so items may be missing. The processes of a run share the work, and each
+    returns the whole result. The caller puts the model into evaluation mode.
     """
     chosen = torch.arange(len(images)) if items is None else items
     batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)]
@@ -100,7 +100,7 @@ def measure(
     """Return `metrics`, 95% `intervals` of the retrieval ones (classes resampled), and what was measured.
 
     Args:
-        families: any of retrieval, clustering, geometry; the last two look at `embeddings` alone.
+        families: any of retrieval, clustering, geometry; the last two use only `embeddings`.
         bootstrap: number of resamples; 0 for no intervals.
         advance: called with the share of the work just done.
 
@@ -131,7 +131,7 @@ def measure(
         )
         without = int(values["map@r"].isnan().sum())
         if without == len(embeddings):
-            raise ValueError("no query has another embedding of its class to find: check the labels")
+            raise ValueError("no query has another embedding of its class to find; check the labels")
         metrics |= {name: float(value.nanmean()) for name, value in values.items()}
         metrics |= {"queries": len(embeddings) - without, "queries_without_positives": without}
         if bootstrap:

@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old content or the new one, and showing their names safely."""
+"""Writes files so that a crash leaves either the old content or the new, and prints names safely."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import IO, Any
 
 @contextmanager
 def atomic_write(path: Path, *, keep: Path | None = None) -> Iterator[IO[bytes]]:
-    """Yield a binary file that takes the place of `path` when the block ends without an error.
+    """Yield a binary file that replaces `path` when the block ends without an error.
 
     Args:
         keep: where the old content goes, if there is any.
@@ -40,7 +40,7 @@ def atomic_write(path: Path, *, keep: Path | None = None) -> Iterator[IO[bytes]]
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; a ValueError says that one is in it.
+    """Keep other processes out of a folder; raise a ValueError if one is already in it.
 
     The lock ends with the process, however it ends, and leaves no file behind.
     """
@@ -83,7 +83,7 @@ def cache_folder() -> Path:
 
 
 def printable(text: str) -> str:
-    r"""Return the text with what a terminal would act on, or cannot show, as escapes; line ends stay.
+    r"""Return the text with control and unprintable characters escaped, except line ends.
 
     >>> printable("wren \x1b[2J\udcff")
     'wren \\x1b[2J\\udcff'

@@ -20,7 +20,7 @@ Picture = Path | str | Image.Image
 
 @dataclass(frozen=True)
 class EmbeddingModel:
-    """A trained model with all that its embeddings depend on; made by `load`.
+    """A trained model with everything its embeddings depend on; made by `load`.
 
     Compare embeddings by `distance`, "euclidean" or "cosine". `network` is the bare torch module: bytes
     [N, channels, crop, crop] in, embeddings out.
@@ -46,8 +46,8 @@ class EmbeddingModel:
 
         Args:
             images: files, PIL images, or one of either, resized and cropped as the run's evaluation did; or
-                bytes [N, channels, H, W] (uint8), taken as they are.
-            skip_broken: an image that cannot be read gets a row of NaN instead of ending in a ValueError.
+                bytes [N, channels, H, W] (uint8), used as they are.
+            skip_broken: give an unreadable image a row of NaN instead of raising a ValueError.
             workers: processes that decode.
             advance: called with the number of images just done.
         """
@@ -66,7 +66,7 @@ class EmbeddingModel:
         if broken and not skip_broken:
             raise ValueError(
                 f"{len(broken)} of {len(pictures)} images cannot be read: {', '.join(broken[:3])}; leave "
-                "them out, or take skip_broken=True, which gives them rows of NaN"
+                "them out, or set skip_broken=True, which gives them rows of NaN"
             )
         embeddings = torch.full((len(pictures), self.network.embedding_size), torch.nan)
         embeddings[rows] = found.view(-1, embeddings.shape[1])
@@ -83,7 +83,7 @@ def load(run: Path | str, *, device: str | torch.device | None = None) -> Embedd
     """Return the trained model of a run folder, ready to embed images.
 
     Args:
-        device: else the GPU if there is one, else the CPU.
+        device: by default the GPU if there is one, otherwise the CPU.
     """
     folder = Run(Path(run))
     recipe, result = folder.recipe(), folder.result()
@@ -116,7 +116,7 @@ class _Pictures:
                 image = as_rgb(picture)
             else:
                 image = read_image(Path(picture), shorter_side=self.shorter_side)
-        except OSError as error:  # missing, a folder, not to be read
+        except OSError as error:  # missing, a folder, not readable
             raise ValueError(str(error)) from None
         return image.convert("L") if self.grey else image
 

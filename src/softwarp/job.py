@@ -1,4 +1,4 @@
-"""All that a run needs while it trains, built from its recipe and saved to and restored from a checkpoint."""
+"""What a run needs while it trains: built from its recipe, saved to and restored from a checkpoint."""
 
 import math
 import os
@@ -31,23 +31,23 @@ from softwarp.runs import Run
 
 @dataclass
 class State:
-    """How far a run is and what it remembers; all of it is in the checkpoint."""
+    """How far a run has got and what it remembers; all of it is in the checkpoint."""
 
     step: int = 0  # batches done, over all phases
-    loss: float = 0.0  # sum over the present epoch
-    best: float = -math.inf  # of the metric that is followed
+    loss: float = 0.0  # sum over the current epoch
+    best: float = -math.inf  # of the metric that guides training
     best_epoch: int = 0
-    since_best: int = 0  # validations without gain
+    since_best: int = 0  # validations without improvement
     since_drop: int = 0  # the same since a plateau last lowered the rates
-    drops: int = 0  # of the present phase
+    drops: int = 0  # in the current phase
     broken: list[str] = field(default_factory=list)  # images that were skipped
-    seconds: float = 0.0  # that it took so far
+    seconds: float = 0.0  # taken so far
     history: list[dict[str, Any]] = field(default_factory=list)  # the rows of metrics.jsonl
     baseline: dict[str, float] | None = None  # metrics of the untrained model
-    proxy_rate: float = 0.0  # of the present phase, before its schedule
+    proxy_rate: float = 0.0  # in the current phase, before its schedule
 
     def look(self, value: float, epoch: int) -> bool:
-        """Take note of a validation; return whether it is the best so far."""
+        """Record a validation; return whether it is the best so far."""
         if value > self.best:
             self.best, self.best_epoch, self.since_best, self.since_drop = value, epoch, 0, 0
             return True
@@ -58,7 +58,7 @@ class State:
 
 @dataclass
 class Job:
-    """A run under way. `network` is the model as accelerate wraps it, `state` how far it is."""
+    """A run in progress. `network` is the model as accelerate wraps it, `state` how far it has got."""
 
     recipe: Recipe
     run: Run
@@ -77,7 +77,7 @@ class Job:
 
     @property
     def judged(self) -> Embedder:
-        """The model that is evaluated: the moving average of the weights, where one is kept."""
+        """The model that is evaluated: the moving average of the weights, if one is kept."""
         judged: Embedder = self.average.module if self.average else self.model  # type: ignore[assignment]
         return judged
 
@@ -115,9 +115,9 @@ class Job:
         )
 
     def workers(self) -> int:
-        """Return how many processes decode: none for glyphs, many beside a GPU, few beside busy cores.
+        """Return how many processes decode: none for glyphs, many with a GPU, few with busy CPU cores.
 
-        From the cache it takes so little time that on two cores it is quicker done between the steps.
+        Reading the cache is so fast that on two cores it is better done between the steps.
         """
         if self.recipe.data.workers is not None or self.recipe.data.name == "glyphs":
             return self.recipe.data.workers or 0
@@ -127,11 +127,11 @@ class Job:
         return min(4, max(cores // 4, 0 if self.recipe.data.cache else 1))
 
     def elapsed(self) -> float:
-        """Return the seconds that the run has taken, with those before an interruption."""
+        """Return the seconds that the run has taken, including those before an interruption."""
         return self.state.seconds + time.perf_counter() - self.clock
 
     def save(self) -> None:
-        """Write the checkpoint: all that the rest of the run depends on."""
+        """Write the checkpoint: everything that the rest of the run depends on."""
         self.state.seconds, self.clock = self.elapsed(), time.perf_counter()
         if processes.is_main():
             parts = {name: part.state_dict() for name, part in self._parts().items()}
@@ -139,9 +139,9 @@ class Job:
             self.run.save_checkpoint(parts | rest)
 
     def restore(self) -> str:
-        """Go back to the checkpoint, if there is one; return what the user should know of it.
+        """Restore the checkpoint, if there is one; return a note for the user about it.
 
-        Rows that were logged after it are taken back.
+        Rows that were logged after it are removed.
         """
         checkpoint, note = self.run.load_checkpoint()
         if note:
@@ -175,7 +175,7 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
     ).to(accelerator.device)
     try_phases(recipe, loss)
     if any(phase.network_learning_rate for phase in recipe.phases) and not loss_networks(loss):
-        raise ValueError(f"{recipe.loss.name} trains no network; leave network_learning_rate out")
+        raise ValueError(f"{recipe.loss.name} trains no network; omit network_learning_rate")
     if processes.count() > 1:
         sync_batch_norm(model)
     network, optimizer = accelerator.prepare(model, build_optimizer(recipe.optimizer, model, loss))
@@ -190,7 +190,7 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
 
 
 def build_batches(settings: BatchPart, labels: Tensor, seed: int) -> BalancedBatches | RandomBatches:
-    """Return what draws the batches: at random where the recipe gives a size, else by classes."""
+    """Return the batch sampler: random if the recipe gives a size, otherwise by classes."""
     if settings.size is not None:
         return RandomBatches(len(labels), size=settings.size, seed=seed)
     assert settings.classes is not None
@@ -211,7 +211,7 @@ def try_phases(recipe: Recipe, loss: nn.Module) -> None:
 
 
 def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer by name, with a group each for backbone, head and loss; rates come later.
+    """Return the optimizer by name, with one group each for backbone, head and loss; rates are set later.
 
     A network that the loss trains is the fourth group.
     """
@@ -230,7 +230,7 @@ def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -
         return torch.optim.RMSprop(
             groups, lr=0.0, eps=settings.eps, momentum=settings.momentum, weight_decay=decay
         )
-    if settings.name == "radam":  # decay apart from the gradient, as in its authors' code
+    if settings.name == "radam":  # decoupled decay, as in its authors' code
         return torch.optim.RAdam(
             groups, lr=0.0, eps=settings.eps, weight_decay=decay, decoupled_weight_decay=True
         )
@@ -239,7 +239,7 @@ def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -
 
 
 def loss_networks(loss: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters of the network that the loss trains beside its proxies, by name."""
+    """Return the parameters of the network that the loss trains alongside its proxies, by name."""
     return {name: each for name, each in loss.named_parameters() if name.startswith("network.")}
 
 
@@ -255,7 +255,7 @@ def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=frozen)],
     )
     if recipe.precision == "fp16" and accelerator.device.type == "cpu":
-        raise ValueError("precision fp16 needs a GPU; on a CPU take precision=bf16, or leave it out")
+        raise ValueError("precision fp16 needs a GPU; on a CPU use precision=bf16, or omit it")
     return accelerator
 
 
@@ -265,11 +265,11 @@ def start_trackers(accelerator: Accelerator, recipe: Recipe) -> None:
         accelerator.init_trackers("softwarp", config={"loss": recipe.loss.name, "seed": recipe.seed})
         missing = set(recipe.trackers) - {tracker.name for tracker in accelerator.trackers}
         if missing and processes.is_main():
-            raise ValueError(f"{', '.join(sorted(missing))} cannot be logged to: pip install it first")
+            raise ValueError(f"cannot log to {', '.join(sorted(missing))}: pip install it first")
 
 
 def random_state() -> dict[str, Any]:
-    """Return the state of every random generator that training may use, as a checkpoint can hold it."""
+    """Return the state of every random generator that training may use, ready for a checkpoint."""
     kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - other libraries draw from it
     cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []  # every process draws alike
     return {

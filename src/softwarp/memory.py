@@ -1,4 +1,4 @@
-"""Memory that tensors leave behind, kept for the next ones."""
+"""Keeps memory that tensors free for the next ones."""
 
 import ctypes
 import platform
@@ -16,14 +16,14 @@ _users = 0
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Let the process keep the memory that tensors on the CPU free; afterwards what is unused goes back.
+    """Let the process keep the memory that CPU tensors free; return what is unused to the system at the end.
 
-    glibc returns every large block to the system at once, and the system hands the next one out page by page,
+    glibc returns every large block to the system at once, and the system hands out the next one page by page,
     filled with zeros, which can take longer than the work itself (results/benchmark_training.json).
 
-    The setting is the whole process's: it is for commands and scripts, never for library calls, and for long
-    work in the main thread: the end goes through all of the process's memory. It may be nested. Without glibc
-    nothing is done.
+    The setting affects the whole process, so it is for commands and scripts, never for library calls. Use it
+    for long work in the main thread: leaving the block walks all of the process's memory. It may be nested.
+    Without glibc it does nothing.
     """
     global _users
     with _lock:
@@ -42,9 +42,9 @@ def freed_memory_kept() -> Iterator[None]:
 
 
 def give_back_memory() -> None:
-    """Return unused memory to the system, and do so from now on, where it is kept.
+    """Return unused memory to the system, and keep doing so, if `freed_memory_kept` is active.
 
-    A process forked meanwhile should call it, too; elsewhere it does nothing.
+    A process forked in the meantime should call it too; otherwise it does nothing.
     """
     if _users and _is_glibc():
         glibc = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""Changes to a recipe: KEY=VALUE, another loss; and what a recipe means together with its loss."""
+"""Changes to a recipe (KEY=VALUE, another loss), and checks of a recipe together with its loss."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -12,7 +12,7 @@ from softwarp.recipe import Recipe, parse_recipe
 
 
 def override(settings: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Return the settings with assignments like `phases.0.epochs=5` carried out.
+    """Return the settings with assignments like `phases.0.epochs=5` applied.
 
     >>> override({"phases": [{"epochs": 1}]}, ["phases.0.epochs=5", "loss.name=arcface"])
     {'phases': [{'epochs': 5}], 'loss': {'name': 'arcface'}}
@@ -21,16 +21,16 @@ def override(settings: dict[str, Any], assignments: Sequence[str]) -> dict[str, 
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not (key and equals):
-            raise ValueError(f"{assignment!r} is not an override; write KEY=VALUE, like phases.0.epochs=5")
+            raise ValueError(f"{assignment!r} is not a change; write KEY=VALUE, like phases.0.epochs=5")
         _assign(new, key.split("."), _value(text), assignment)
     return new
 
 
 def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the settings with another loss: its own defaults take the place of the old one's settings.
+    """Return the settings with another loss: its own defaults replace the old one's settings.
 
     Learning rates of the loss's parameters follow from those of the model by the ratio on the loss's card,
-    and a batch gets as many samples a class as the loss needs.
+    and a batch gets as many samples per class as the loss needs.
     """
     card, new = card_of(name), deepcopy(settings)
     old = parse_recipe(new).batches
@@ -40,7 +40,7 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     batches = new["batches"] = dict(new.get("batches") or {})
     if old.samples is not None:
         batches["samples"] = max(old.samples, card.min_samples)
-    elif max(card.min_classes, card.min_samples) > 1:  # at random there is no saying what a batch holds
+    elif max(card.min_classes, card.min_samples) > 1:  # a random batch may hold too few
         samples = max(4, card.min_samples)
         batches |= {"classes": max(batches.pop("size") // samples, card.min_classes), "samples": samples}
     for phase in new.get("phases", []):
@@ -55,19 +55,19 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def write_out(recipe: Recipe) -> dict[str, Any]:
-    """Return all settings of the recipe, with every default, those of the loss among them."""
+    """Return all settings of the recipe, with every default, including the loss's."""
     settings = recipe.model_dump(mode="json")
     settings["loss"]["settings"] = defaults_of(find_loss(recipe.loss.name)) | settings["loss"]["settings"]
     return settings
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """Return the recipe as YAML, every default written out."""
+    """Return the recipe as YAML, with every default."""
     return yaml.safe_dump(write_out(recipe), sort_keys=False, allow_unicode=True)
 
 
 def check_batches(recipe: Recipe) -> None:
-    """Raise a ValueError unless the recipe's batches, or the pieces of them, hold what its loss needs."""
+    """Raise a ValueError unless the recipe's batches, or their pieces, hold what its loss needs."""
     card, batches = card_of(recipe.loss.name), recipe.batches
     needs = f"{recipe.loss.name} needs {card.needs()} in a batch"
     if batches.classes is None or batches.samples is None:
@@ -80,7 +80,7 @@ def check_batches(recipe: Recipe) -> None:
     if batches.samples < card.min_samples:
         raise ValueError(f"{needs}, but batches.samples is {batches.samples}; raise it")
     if batches.classes // batches.accumulate < card.min_classes:
-        pieces = f", worked through in {batches.accumulate} pieces (batches.accumulate)"
+        pieces = f", processed in {batches.accumulate} pieces (batches.accumulate)"
         raise ValueError(
             f"{needs}, but batches.classes is {batches.classes}{pieces * (batches.accumulate > 1)}; raise it"
         )
@@ -88,13 +88,13 @@ def check_batches(recipe: Recipe) -> None:
 
 def _value(text: str) -> Any:
     try:
-        return float(text) if not text.lstrip("+-").isdigit() else int(text)  # YAML reads 1e-4 as a word
+        return float(text) if not text.lstrip("+-").isdigit() else int(text)  # YAML reads 1e-4 as text
     except ValueError:
         pass
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ValueError(f"{text!r} is not a value; put it in quotes if it is a word") from None
+        raise ValueError(f"{text!r} is not a YAML value; quote it if it is text") from None
 
 
 def _assign(node: Any, keys: list[str], value: Any, assignment: str) -> None:

@@ -1,4 +1,4 @@
-"""A recipe for images that nobody has written one for, chosen from what is there."""
+"""Chooses a recipe for your own images."""
 
 import math
 import statistics
@@ -11,8 +11,8 @@ from PIL import Image, UnidentifiedImageError
 from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import Table, read_table
 
-STEPS = 60  # of training at least, so that a small folder gets many epochs
-SAMPLED = 64  # images whose size is looked at
+STEPS = 60  # minimum number of training steps, so that a small folder gets many epochs
+SAMPLED = 64  # images whose size is read
 
 
 def settings_for(root: Path, *, protocol: Judged, cuda: bool, depth: int | None = None) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def settings_for(root: Path, *, protocol: Judged, cuda: bool, depth: int | None 
     than the usual crop a smaller one.
 
     Args:
-        depth: how deep class folders lie, as in `read_folder`.
+        depth: depth of the class folders, as in `read_folder`.
     """
     name = "csv" if root.suffix.lower() == ".csv" else "folder"
     table = read_table(name, root, depth=depth)

@@ -1,6 +1,6 @@
-"""The processes of one run: rank, gather, reduce. No other file speaks to torch.distributed.
+"""The processes of one run: rank, gather, reduce. No other file calls torch.distributed.
 
-Without a process group every function works for the one process there is.
+Without a process group every function works for a single process.
 """
 
 import os
@@ -26,7 +26,7 @@ def count() -> int:
 
 
 def rank() -> int:
-    """Return this process's number, from 0; torchrun tells it before the group is up."""
+    """Return this process's number, from 0; before the group is up it comes from torchrun."""
     return dist.get_rank() if together() else int(os.environ.get("RANK", "0"))
 
 
@@ -36,7 +36,7 @@ def is_main() -> bool:
 
 
 def wait() -> None:
-    """Return when all processes have come here."""
+    """Return when all processes have reached this point."""
     if together():
         dist.barrier()
 
@@ -49,7 +49,7 @@ def leave() -> None:
 
 @contextmanager
 def one_first(*, per_machine: bool = False) -> Iterator[None]:
-    """Let the main process, or the first of each machine, go through the block before the others."""
+    """Let the main process, or the first on each machine, run the block before the others."""
     first = int(os.environ.get("LOCAL_RANK", "0")) == 0 if per_machine else is_main()
     if not first:
         wait()
@@ -70,19 +70,19 @@ def gather_objects(value: Value) -> list[Value]:
 
 
 def from_main(make: Callable[[], Value]) -> Value:
-    """Return what `make` gives in the main process, which alone calls it; its errors are raised in all."""
+    """Return what `make` returns in the main process, the only one to call it; all raise its errors."""
     if count() == 1:
         return make()
-    told: list[Any] = [None, None]
+    shared: list[Any] = [None, None]
     if is_main():
         try:
-            told[0] = make()
+            shared[0] = make()
         except Exception as error:
-            told[1] = error
-    dist.broadcast_object_list(told)
-    if told[1] is not None:
-        raise told[1]
-    value: Value = told[0]
+            shared[1] = error
+    dist.broadcast_object_list(shared)
+    if shared[1] is not None:
+        raise shared[1]
+    value: Value = shared[0]
     return value
 
 
@@ -117,7 +117,7 @@ def whole_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Average gradients that are equal in all processes but for rounding, which must not drift apart."""
+    """Average gradients that differ between processes only by rounding, so that they do not drift apart."""
     if count() > 1:
         for parameter in parameters:
             if parameter.grad is not None:

@@ -21,32 +21,42 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class DataPart(Part):
-    """Which images, and what becomes of them on the way to the model."""
+    """Which images, and how they are prepared for the model."""
 
     name: Literal["glyphs", "cub", "cars", "sop", "inshop", "folder", "csv"] = "glyphs"
-    root: str | None = Field(None, description="folder of the data set, or the CSV file; glyphs need none")
-    depth: int | None = Field(
-        None, ge=1, description="layout folder: how deep class folders lie below the root or a split; else 1"
+    root: str | None = Field(
+        None, description="folder of the data set, or the CSV file; not needed for glyphs"
     )
-    max_classes: int | None = Field(None, ge=2, description="use no more training and evaluation classes")
+    depth: int | None = Field(
+        None, ge=1, description="layout folder: depth of class folders below the root or a split; default 1"
+    )
+    max_classes: int | None = Field(
+        None, ge=2, description="upper limit for training and for evaluation classes"
+    )
     train_transform: Literal["random_resized_crop", "resize_random_crop"] = "random_resized_crop"
     resize: int = Field(256, ge=1, description="shorter side before the crop")
     crop: int = Field(224, ge=1, description="side of what the model sees")
     scale: tuple[float, float] = Field((0.08, 1.0), description="area of a random_resized_crop")
     color_jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] | None = Field(
-        None, description="by how much brightness, contrast, saturation and hue change at random"
+        None, description="how much brightness, contrast, saturation and hue vary at random"
     )
-    erase: Share = Field(0.0, description="share of training images that lose a random rectangle")
+    erase: Share = Field(0.0, description="share of training images with a random rectangle erased")
     cache: bool = Field(False, description="decode and resize once, keep the pixels in the cache folder")
     strict: bool = Field(False, description="stop at a broken image instead of skipping and counting it")
-    workers: int | None = Field(None, ge=0, description="processes that decode; chosen when not given")
+    workers: int | None = Field(
+        None, ge=0, description="processes that decode; chosen automatically by default"
+    )
 
     @model_validator(mode="after")
     def _sizes(self) -> "DataPart":
         if self.crop > self.resize:
-            raise ValueError(f"crop is {self.crop} but resize only {self.resize}; lower crop or raise resize")
+            raise ValueError(
+                f"crop is {self.crop} but resize is only {self.resize}; lower crop or raise resize"
+            )
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale must be two shares of the area, like [0.08, 1.0]; got {self.scale}")
+            raise ValueError(
+                f"scale must be two shares of the area in order, like [0.08, 1.0]; got {self.scale}"
+            )
         return self
 
 
@@ -67,7 +77,7 @@ class ModelPart(Part):
     @model_validator(mode="after")
     def _head_to_start(self) -> "ModelPart":
         if self.head_init == "pca" and self.head == "none":
-            raise ValueError("head_init pca starts a linear layer, and head none has no such layer; drop one")
+            raise ValueError("head_init pca needs a linear layer, but head none has no such layer; drop one")
         return self
 
 
@@ -83,17 +93,17 @@ class LossPart(Part):
     def _known_already(cls, settings: dict[str, Any]) -> dict[str, Any]:
         for key, place in (("num_classes", "the data"), ("embedding_size", "model.embedding_size")):
             if key in settings:
-                raise ValueError(f"{key} follows from {place}; leave it out")
+                raise ValueError(f"{key} follows from {place}; omit it")
         return settings
 
 
 class BatchPart(Part):
-    """`classes` x `samples`, 32 x 4 where nothing is said, or `size` images at random."""
+    """`classes` x `samples`, by default 32 x 4, or `size` random images."""
 
     classes: int | None = Field(None, ge=1, description="classes in a batch")
     samples: int | None = Field(None, ge=1, description="samples of each class in a batch")
-    size: int | None = Field(None, ge=1, description="images at random, in place of classes x samples")
-    accumulate: int = Field(1, ge=1, description="equal pieces that a batch is worked through in")
+    size: int | None = Field(None, ge=1, description="random images, instead of classes x samples")
+    accumulate: int = Field(1, ge=1, description="equal pieces in which a batch is processed")
 
     @model_validator(mode="before")
     @classmethod
@@ -106,7 +116,7 @@ class BatchPart(Part):
     def _divides(self) -> "BatchPart":
         if self.size is not None and (self.classes or self.samples):
             raise ValueError(
-                f"size {self.size} draws at random: leave classes and samples out, or set batches.size=null"
+                f"size {self.size} draws random images: omit classes and samples, or set batches.size=null"
             )
         if self.size is None and not (self.classes and self.samples):
             raise ValueError("give classes and samples, or size")
@@ -122,11 +132,11 @@ class OptimizerPart(Part):
     """The authors use Adam with eps = 1, which makes it nearly SGD with momentum."""
 
     name: Literal["adam", "adamw", "radam", "rmsprop", "sgd"] = "adam"
-    eps: float = Field(1e-8, gt=0, description="of all but sgd")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd and rmsprop")
-    nesterov: bool = Field(False, description="of sgd")
+    eps: float = Field(1e-8, gt=0, description="for all but sgd")
+    momentum: float = Field(0.9, ge=0, lt=1, description="for sgd and rmsprop")
+    nesterov: bool = Field(False, description="for sgd")
     weight_decay: float = Field(0.0, ge=0)
-    clip_value: float | None = Field(10.0, gt=0, description="clip of gradients by value, model only")
+    clip_value: float | None = Field(10.0, gt=0, description="clips gradients by value, model only")
     average: float | None = Field(None, gt=0, lt=1, description="decay of a moving average of the weights")
     wise_ft: float | None = Field(
         None, gt=0, lt=1, description="evaluate start + wise_ft x (trained - start), weight by weight"
@@ -137,10 +147,10 @@ class OptimizerPart(Part):
 class Phase(Part):
     """A stretch of training; `loss_settings` takes effect at its start."""
 
-    epochs: int = Field(ge=0, description="0 trains nothing: the model is evaluated as it starts")
+    epochs: int = Field(ge=0, description="0 trains nothing: the initial model is evaluated")
     learning_rate: float = Field(gt=0, description="of the backbone")
-    head_learning_rate: float | None = Field(None, gt=0, description="else that of the backbone")
-    proxy_learning_rate: float | None = Field(None, gt=0, description="of all that the loss owns")
+    head_learning_rate: float | None = Field(None, gt=0, description="default: that of the backbone")
+    proxy_learning_rate: float | None = Field(None, gt=0, description="of everything the loss owns")
     proxy_travel: float | None = Field(
         None,
         gt=0,
@@ -148,14 +158,16 @@ class Phase(Part):
         "how far embeddings are from their centre",
     )
     network_learning_rate: float | None = Field(
-        None, gt=0, description="of the network that hist and intra_batch train, else that of proxies"
+        None, gt=0, description="of the network that hist and intra_batch train; default: that of proxies"
     )
     freeze_backbone: bool = Field(False, description="train head and loss alone: a warm-up")
-    warm_up_steps: int = Field(0, ge=0, description="batches over which rates rise from zero, linearly")
+    warm_up_steps: int = Field(0, ge=0, description="batches over which rates rise linearly from zero")
     schedule: Literal["constant", "step", "cosine", "plateau"] = "constant"
-    step_epochs: int = Field(10, ge=1, description="schedule step: epochs between two drops")
-    gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of a drop")
-    plateau: int = Field(4, ge=1, description="schedule plateau: validations without gain before a drop")
+    step_epochs: int = Field(10, ge=1, description="schedule step: epochs between drops")
+    gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor per drop")
+    plateau: int = Field(
+        4, ge=1, description="schedule plateau: validations without improvement before a drop"
+    )
     loss_settings: dict[str, float | Literal["auto"]] = Field(
         {}, description="settings of the loss from here on; auto measures those that can be measured"
     )
@@ -163,40 +175,44 @@ class Phase(Part):
     @model_validator(mode="after")
     def _one_rate_of_proxies(self) -> "Phase":
         if (self.proxy_learning_rate is None) == (self.proxy_travel is None):
-            raise ValueError("give either proxy_learning_rate or proxy_travel; the other one is null")
+            raise ValueError("give either proxy_learning_rate or proxy_travel; set the other one to null")
         return self
 
 
 class EvaluationPart(Part):
-    """Test classes are looked at once, at the end; only validation classes may guide training."""
+    """Test classes are evaluated once, at the end; only validation classes may guide training."""
 
     split: Literal["validation", "test"] = "validation"
     ks: tuple[Annotated[int, Field(ge=1)], ...] = (1, 2, 4, 8)
-    clustering: bool = Field(True, description="NMI and AMI at the end, too")
-    every: int = Field(0, ge=0, description="epochs between two looks at the validation classes; 0: none")
-    metric: str = Field("recall@1", description="that plateau and patience follow")
-    patience: int | None = Field(None, ge=1, description="validations without gain before a phase ends early")
-    avg_dtp_images: int = Field(2000, ge=0, description="training images that AvgDTP is measured on; 0: none")
-    baseline: bool = Field(False, description="measure the untrained model's pooled features, too")
+    clustering: bool = Field(True, description="also compute NMI and AMI at the end")
+    every: int = Field(0, ge=0, description="epochs between evaluations on the validation classes; 0: none")
+    metric: str = Field("recall@1", description="metric that plateau and patience follow")
+    patience: int | None = Field(
+        None, ge=1, description="validations without improvement before a phase ends early"
+    )
+    avg_dtp_images: int = Field(2000, ge=0, description="training images used to measure AvgDTP; 0: none")
+    baseline: bool = Field(False, description="also measure the untrained model's pooled features")
     fold: int | None = Field(
         None,
         ge=0,
-        description="train on all folds of the training classes but this one, counted from 0; split "
-        "validation judges the fold held out, split test the test classes",
+        description="train on every fold of the training classes except this one, counted from 0; split "
+        "validation judges the held-out fold, split test the test classes",
     )
-    folds: int = Field(4, ge=2, description="folds that the training classes are cut into")
+    folds: int = Field(4, ge=2, description="number of folds of the training classes")
     fold_seed: int | None = Field(
-        None, ge=0, description="shuffles classes before they are cut into folds; else in sorted order"
+        None, ge=0, description="shuffles classes before cutting them into folds; default: sorted order"
     )
 
     def plan(self) -> SplitPlan:
-        """Return what this part says of classes: which train and which are judged."""
+        """Return which classes train and which are judged."""
         return SplitPlan(self.split, self.fold, self.folds, self.fold_seed)
 
     @model_validator(mode="after")
     def _fold_exists(self) -> "EvaluationPart":
         if self.fold is not None and self.fold >= self.folds:
-            raise ValueError(f"fold {self.fold} of {self.folds}: folds count from 0 to {self.folds - 1}")
+            raise ValueError(
+                f"fold {self.fold} of {self.folds} does not exist; folds count from 0 to {self.folds - 1}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -208,7 +224,7 @@ class EvaluationPart(Part):
 
 
 class Recipe(Part):
-    paper: dict[str, Any] = Field({}, description="what the literature says: evidence, not settings")
+    paper: dict[str, Any] = Field({}, description="evidence from the literature, not settings")
     data: DataPart = DataPart()
     model: ModelPart = ModelPart()
     loss: LossPart
@@ -217,7 +233,7 @@ class Recipe(Part):
     phases: tuple[Phase, ...] = Field(min_length=1)
     evaluation: EvaluationPart = EvaluationPart()
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints inside an epoch")
+    checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints within an epoch")
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     seed: int = Field(0, ge=0, lt=2**31)
 
@@ -226,7 +242,7 @@ class Recipe(Part):
         travels = any(phase.proxy_travel for phase in self.phases)
         if travels and (self.optimizer.name not in ("adam", "adamw") or self.optimizer.eps > 1e-4):
             raise ValueError(
-                "proxy_travel needs adam or adamw with eps of 1e-4 at most, whose steps have a known length, "
+                "proxy_travel needs adam or adamw with eps of at most 1e-4, whose steps have a known length, "
                 f"not {self.optimizer.name} with eps {self.optimizer.eps}; give proxy_learning_rate"
             )
         return self
@@ -236,14 +252,12 @@ class Recipe(Part):
         guided = self.evaluation.patience or any(phase.schedule == "plateau" for phase in self.phases)
         if guided and self.evaluation.split == "test":
             raise ValueError(
-                "patience and schedule plateau follow a metric, and test classes must not guide training; "
-                "run with evaluation.split validation, then set epochs and schedule step by what it found"
+                "patience and schedule plateau follow a metric, but test classes must not guide training; "
+                "run with evaluation.split validation, then set epochs and schedule step accordingly"
             )
         epochs = sum(phase.epochs for phase in self.phases)
         if guided and not 1 <= self.evaluation.every <= epochs:
-            raise ValueError(
-                f"patience and schedule plateau need evaluation.every between 1 and {epochs} epochs"
-            )
+            raise ValueError(f"patience and schedule plateau need evaluation.every between 1 and {epochs}")
         return self
 
 
@@ -260,7 +274,7 @@ PARTS: dict[str, type[Part]] = {
 
 
 def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
-    """Return the validated recipe; a ValueError lists all that is wrong, with the nearest known keys.
+    """Return the validated recipe; a ValueError lists everything wrong, with the nearest known keys.
 
     >>> parse_recipe({"loss": {"nane": "warped_softmax"}, "phases": []})
     Traceback (most recent call last):
@@ -277,11 +291,11 @@ def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
 
 
 class FlatLoader(yaml.SafeLoader):
-    """YAML without aliases: a few lines of them can stand for gigabytes, and recipes need none."""
+    """YAML without aliases: a few lines of them can expand to gigabytes, and recipes need none."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*NAME) are not taken; write it out")
+            raise yaml.YAMLError("aliases (*NAME) are not supported; write the value out")
         return super().compose_node(parent, index)
 
 
@@ -292,7 +306,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(settings, dict):
-        raise ValueError(f"{path} is not a recipe: it should hold keys such as loss and phases")
+        raise ValueError(f"{path} is not a recipe: it must have keys such as loss and phases")
     return settings
 
 
@@ -302,12 +316,12 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def recipe_names() -> list[str]:
-    """Return the names of the recipes that come with softwarp."""
+    """Return the names of the recipes that ship with softwarp."""
     return sorted(path.stem for path in _folder().glob("*.yaml") if not path.stem.startswith("table_"))
 
 
 def find_recipe(name: str) -> Path:
-    """Return the file of a recipe: a path, or the name of one that comes with softwarp.
+    """Return the file of a recipe: a path, or the name of one that ships with softwarp.
 
     >>> find_recipe("glyphs_proxy_nca_pp").name == find_recipe("recipes/glyphs_proxy_nca_pp.yaml").name
     True
@@ -338,7 +352,7 @@ def _explain(problem: Any) -> str:
 
 
 def _meant(part: str, key: str) -> list[str]:
-    """Return the keys, in full, that may have been meant by one that the part does not have."""
+    """Return the full keys that an unknown key of this part may have meant."""
     everywhere = {name for each in PARTS.values() for name in each.model_fields}
     here = get_close_matches(key, PARTS.get(part, Phase).model_fields, n=1)
     if here and key not in everywhere:

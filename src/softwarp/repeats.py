@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone -> mean, deviation, interval."""
+"""Runs that differ only in their seed -> mean, deviation, interval."""
 
 import math
 import statistics
@@ -24,7 +24,7 @@ class Repeats(BaseModel):
 
     @property
     def baseline(self) -> dict[str, float]:
-        """The means of the untrained models; empty where they were not measured."""
+        """The means of the untrained models; empty if they were not measured."""
         values = _values([run.baseline or {} for run in self.runs])
         return {name: statistics.mean(each) for name, each in values.items()}
 
@@ -55,12 +55,12 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
 
 
 def write_repeats(folder: Path, repeats: Repeats) -> None:
-    """Write seeds.json, which makes `folder` one that holds a run per seed."""
+    """Write seeds.json, which marks `folder` as one that holds a run per seed."""
     write_json(folder / "seeds.json", repeats.model_dump(mode="json", by_alias=True))
 
 
 def read_repeats(folder: Path) -> Repeats:
-    """Return the finished run in a folder, or all those of its seeds."""
+    """Return the finished run in a folder, or those of all its seeds."""
     if (folder / "seeds.json").is_file():
         return read_json_as(Repeats, folder / "seeds.json")
     return summarise([Run(folder).result()])

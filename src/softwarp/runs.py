@@ -64,10 +64,10 @@ class Counts(BaseModel):
 
 
 class Result(BaseModel):
-    """What a run found out: result.json."""
+    """The outcome of a run: result.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-    version: Literal[1] = Field(1, alias="schema")  # counts up when a key changes its meaning
+    version: Literal[1] = Field(1, alias="schema")  # raise it when a key changes its meaning
     name: str  # of the loss
     seed: int
     distance: Literal["euclidean", "cosine"]
@@ -84,23 +84,23 @@ class Result(BaseModel):
 
 
 class Item(NamedTuple):
-    """An evaluated image: where it is, what it shows and which row of the embeddings is its own."""
+    """An evaluated image: its file, its class, and its row of the embeddings."""
 
     file: str  # relative to the data's root, or the name of a glyph
     class_name: str
     split: str  # validation, test, query or gallery
-    row: int | None  # None where it could not be read
+    row: int | None  # None if it could not be read
 
 
 class Run:
-    """A folder with all that one training run was given and found out."""
+    """A folder with the input and output of one training run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def create(cls, folder: Path, recipe: Recipe) -> "Run":
-        """Return a run that starts from nothing in `folder`: files of an earlier run there are removed."""
+        """Return a new run in `folder`; files of an earlier run there are removed."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
@@ -110,13 +110,13 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out of the folder, which is made if need be."""
+        """Keep other processes out of the folder, which is created if needed."""
         made = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = error.strerror or "unknown"
-            raise OSError(f"{self.folder} cannot be made ({reason}); choose another --output") from None
+            raise OSError(f"{self.folder} cannot be created ({reason}); choose another --output") from None
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked_folder(self.folder))
@@ -133,11 +133,11 @@ class Run:
         return any((self.folder / name).exists() for name in (*CHECKPOINTS, "result.json"))
 
     def finished(self) -> bool:
-        """Return whether the result is there: it is what a run writes last."""
+        """Return whether the result is there; a run writes it last."""
         return (self.folder / "result.json").exists()
 
     def check_recipe(self, recipe: Recipe) -> None:
-        """Raise a ValueError unless the run in this folder is one of this recipe."""
+        """Raise a ValueError unless the run in this folder has this recipe."""
         there, asked = _flat(write_out(self.recipe())), _flat(write_out(recipe))
         changed = [key for key in there | asked if there.get(key) != asked.get(key) and not _is_free(key)]
         if changed:
@@ -149,7 +149,7 @@ class Run:
             )
 
     def check_data(self, sha256: str, present: str) -> None:
-        """Raise a ValueError unless the run was made from the images that are there at present."""
+        """Raise a ValueError unless the run used the images that are there now."""
         if sha256 != present:
             raise ValueError(
                 f"{self.folder} holds a run on other images (files or labels have changed since); choose "
@@ -157,15 +157,13 @@ class Run:
             )
 
     def what_it_is(self) -> str:
-        """Return in words why this folder cannot be used as a finished run, and what to do."""
+        """Return why this folder cannot be used as a finished run, and what to do."""
         seeds = sorted(self.folder.glob("seed-*"))
         if seeds:
-            return f"{self.folder} is not a finished run but holds one per seed: take {seeds[0]}"
+            return f"{self.folder} is not a finished run but holds one per seed; use {seeds[0]}"
         if (self.folder / "recipe.yaml").is_file():
-            return f"{self.folder} is not a finished run: its `softwarp train` command resumes it"
-        return (
-            f"{self.folder} is not a finished run, a folder that `softwarp train` or `softwarp demo` filled"
-        )
+            return f"{self.folder} is not a finished run; resume it with the same `softwarp train` command"
+        return f"{self.folder} is not a finished run, a folder written by `softwarp train` or `softwarp demo`"
 
     def recipe(self) -> Recipe:
         if not (self.folder / "recipe.yaml").is_file():
@@ -180,7 +178,7 @@ class Run:
             ) from None
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Append one row to metrics.jsonl and bring it to the disk; a line that a crash cut short goes."""
+        """Append one row to metrics.jsonl and sync it; a line that a crash cut short is removed."""
         with (self.folder / "metrics.jsonl").open("a+b") as file:
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
@@ -195,7 +193,7 @@ class Run:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def rewind(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Make metrics.jsonl these rows, and remove what killed writes left: the rest comes again."""
+        """Reset metrics.jsonl to these rows, and remove what killed writes left behind."""
         for half in (path for name in FILES for path in self.folder.glob(f".{name}.*")):
             half.unlink()
         write_text(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -204,25 +202,25 @@ class Run:
         write_json(self.folder / "result.json", result.model_dump(mode="json", by_alias=True))
 
     def result(self) -> Result:
-        """Return what result.json says; one that this version cannot read is a ValueError."""
+        """Return the contents of result.json; raise a ValueError if this version cannot read it."""
         if not self.finished():
             raise FileNotFoundError(self.what_it_is())
         return read_json_as(Result, self.folder / "result.json")
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Write the checkpoint; the one before it is kept, in case this one is damaged later."""
+        """Write the checkpoint; keep the previous one in case this one is damaged later."""
         last, before = (self.folder / name for name in CHECKPOINTS)
         try:
             with atomic_write(last, keep=before) as file:
                 torch.save(dict(state), file)
-        except RuntimeError as error:  # torch's word for a disk that takes no more
+        except RuntimeError as error:  # what torch raises for a full disk
             reason = str(error).split("\n")[0]
             raise OSError(f"{last} cannot be written ({reason}); free disk space and resume") from error
 
     def load_checkpoint(self) -> tuple[dict[str, Any] | None, str]:
-        """Return what `save_checkpoint` was given last, None when it never was, and what to say of it.
+        """Return the last state given to `save_checkpoint`, None if there is none, and a note for the user.
 
-        A damaged checkpoint is passed over for the one before it.
+        If the checkpoint is damaged, the one before it is used.
         """
         damage = ""
         for path in (self.folder / name for name in CHECKPOINTS):
@@ -232,11 +230,11 @@ class Run:
                 except ValueError as error:
                     damage = damage or str(error)
         if damage:
-            raise ValueError(f"{damage}, and no other is left; restart with --fresh")
+            raise ValueError(f"{damage}, and there is no other; restart with --fresh")
         return None, ""
 
     def remove_damaged_checkpoint(self) -> None:
-        """Remove the last checkpoint, so that the next one does not push out the good one before it."""
+        """Remove the last checkpoint, so that the next one does not replace the good one before it."""
         (self.folder / CHECKPOINTS[0]).unlink(missing_ok=True)
 
     def save_model(self, state: Mapping[str, Tensor]) -> None:
@@ -257,7 +255,7 @@ class Run:
         writer.writerow(("file", "class", "split", "row"))
         writer.writerows(items)
         with atomic_write(self.folder / "items.csv") as file:
-            file.write(text.getvalue().encode(errors="surrogateescape"))  # file names need not be text
+            file.write(text.getvalue().encode(errors="surrogateescape"))  # file names need not be valid UTF-8
 
     def load_embeddings(self) -> dict[str, Tensor]:
         """Return the arrays that `save_embeddings` was given."""
@@ -286,12 +284,12 @@ def read_json_as(kind: type[Model], path: Path) -> Model:
         place = ".".join(map(str, first["loc"]))
         raise ValueError(
             f"{path} is not what this version of softwarp writes ({place + ': ' if place else ''}"
-            f"{first['msg']}); it is from another version or was changed: restart the run with --fresh"
+            f"{first['msg']}); it was written by another version or edited: restart the run with --fresh"
         ) from None
 
 
 def environment() -> dict[str, Any]:
-    """Return what else a result depends on: versions, machine and number of threads."""
+    """Return what else a result depends on: versions, machine and threads."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -302,7 +300,7 @@ def environment() -> dict[str, Any]:
 
 
 def _read_checkpoint(path: Path) -> dict[str, Any]:
-    """Return a checkpoint whose checksums agree; torch writes them and does not look at them."""
+    """Return a checkpoint whose checksums match; torch writes them but does not check them."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
@@ -310,7 +308,7 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
             raise ValueError(f"{path} is damaged: the checksum of {damaged} is wrong")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (zipfile.BadZipFile, RuntimeError, UnpicklingError, EOFError, NotImplementedError) as error:
-        raise ValueError(f"{path} is damaged or no checkpoint ({str(error).splitlines()[0]})") from None
+        raise ValueError(f"{path} is damaged or not a checkpoint ({str(error).splitlines()[0]})") from None
     return state
 
 

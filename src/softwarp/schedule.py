@@ -7,7 +7,7 @@ from softwarp.recipe import Phase
 
 
 def factor(phase: Phase, epoch: float, drops: int = 0) -> float:
-    """Return what the phase's learning rates are multiplied with, `epoch` epochs after its start.
+    """Return the factor for the phase's learning rates, `epoch` epochs after its start.
 
     >>> phase = Phase(epochs=4, learning_rate=1, proxy_learning_rate=1, schedule="cosine")
     >>> [round(factor(phase, epoch), 3) for epoch in (0, 1, 2, 3, 4)]
@@ -23,7 +23,7 @@ def factor(phase: Phase, epoch: float, drops: int = 0) -> float:
 
 
 def warm_up(phase: Phase, step: int) -> float:
-    """Return the most that the phase's learning rates may be multiplied with, `step` batches after its start.
+    """Return the upper limit of that factor during warm-up, `step` batches after the phase's start.
 
     >>> phase = Phase(epochs=1, learning_rate=1, proxy_learning_rate=1, warm_up_steps=4)
     >>> [warm_up(phase, step) for step in range(6)]

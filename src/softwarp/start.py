@@ -75,7 +75,7 @@ def start_proxies(job: Job, inputs: Tensor, labels: Tensor) -> None:
     if vectors is None or shape != (len(job.source.names), job.model.embedding_size):
         raise ValueError(
             "loss.proxy_init means needs one vector per class in the embedding space, "
-            f"{job.recipe.loss.name} has {'none' if shape is None else list(shape)}; leave proxy_init out"
+            f"{job.recipe.loss.name} has {'none' if shape is None else list(shape)}; omit proxy_init"
         )
     device = job.accelerator.device
     parts = [job.model.from_head_input(part.to(device)).cpu() for part in inputs.split(4096)]

@@ -30,15 +30,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A first column of words and further ones of figures."""
+    """Columns of words on the left, columns of figures on the right."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     title: str = ""
-    words: int = 1  # columns at the left that hold words
+    words: int = 1  # number of columns of words
 
     def terminal(self) -> "RichTable":
-        """Return the table as rich prints it; words fold where there is no room, figures do not."""
+        """Return the table for rich to print; words wrap if there is no room, figures do not."""
         from rich.table import Column
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -55,7 +55,7 @@ class Table:
         return table
 
     def markdown(self) -> str:
-        """Return the table as GitHub reads it, a line per row."""
+        """Return the table in GitHub Markdown, one line per row."""
         rules = ["---" if place < self.words else "---:" for place in range(len(self.heads))]
         rows = [[f"**{cell.text}**" if cell.best else cell.text for cell in row] for row in self.rows]
         lines = [list(self.heads), rules, *rows]
@@ -77,7 +77,7 @@ class Table:
 
 
 def metric_title(name: str) -> str:
-    """Return a metric's name as tables head it.
+    """Return a metric's name as a table heading.
 
     >>> metric_title("recall@1"), metric_title("map@r")
     ('Recall@1', 'MAP@R')
@@ -100,7 +100,7 @@ def figure(name: str, value: float, deviation: float | None = None) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """What a row of `metric_table` is made from; a metric that it lacks leaves a gap."""
+    """The data of a row of `metric_table`; a missing metric leaves an empty cell."""
 
     words: tuple[str, ...]
     mean: Mapping[str, float]
@@ -111,7 +111,7 @@ class Row:
 def metric_table(
     rows: Sequence[Row], metrics: Sequence[str], heads: Sequence[str], *, title: str = ""
 ) -> Table:
-    """Return a column per metric; the best mean of each is bold, AvgDTP apart: it is no merit."""
+    """Return a column per metric, the best mean in bold; except AvgDTP, which has no best value."""
     ranked = [row.mean for row in rows if row.ranked]
     best = {name: max(mean[name] for mean in ranked if name in mean) for name in metrics if name != "avg_dtp"}
 

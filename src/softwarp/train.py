@@ -1,4 +1,4 @@
-"""train(recipe, folder) -> Run: the visible loop."""
+"""train(recipe, folder) -> Run: the training loop."""
 
 import os
 import signal
@@ -32,11 +32,9 @@ from softwarp.start import proxy_rate, pull_to_start, start_run
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-# What asks a run to stop; a closed terminal does not exist everywhere.
+# Signals that ask a run to stop; not every system has SIGHUP.
 STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-SMALLEST_SCALE = (
-    2**-10
-)  # of fp16 losses; it starts at 2**16 and is halved with every step that must be skipped
+SMALLEST_SCALE = 2**-10  # of fp16 losses; it starts at 2**16 and is halved at every skipped step
 
 
 class BlowUpError(ValueError):
@@ -44,15 +42,15 @@ class BlowUpError(ValueError):
 
 
 class StoppedError(KeyboardInterrupt):
-    """Training was asked to stop; the checkpoint holds all of it."""
+    """Training was asked to stop; everything is in the checkpoint."""
 
 
 def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Progress | None" = None) -> Run:
-    """Return the finished run: trained on the training classes, evaluated on classes never seen.
+    """Return the finished run: trained on the training classes, evaluated on unseen classes.
 
     The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
     the same batches and start from the same network. With `resume`, a run of the same recipe in `folder`
-    resumes from its checkpoint and ends, on the same machine, in the very same weights; a finished run stays.
+    resumes from its checkpoint and, on the same machine, ends with the same weights; a finished run is kept.
     """
     check_batches(recipe)
     accelerator = start_accelerator(recipe, folder)
@@ -74,7 +72,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
                 return run
         show_download(recipe, progress)
         job = prepare(recipe, run, accelerator, source)
-        with processes.one_first():  # nothing is written before all of the recipe has proved good
+        with processes.one_first():  # nothing is written before the whole recipe is known to work
             if processes.is_main() and not (resume and run.started()):
                 Run.create(folder, recipe)
         start_trackers(accelerator, recipe)
@@ -93,7 +91,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
 
 
 def work_through(job: Job, advance: Callable[[], None]) -> None:
-    """Train from where the job is to the end of its last phase; this is the loop."""
+    """Train from the job's current step to the end of its last phase: the loop."""
     recipe, state, epoch_steps = job.recipe, job.state, len(job.batches)
     stream, saved = job.stream(), time.perf_counter()
     with asked_to_stop(job) as asked:
@@ -121,7 +119,7 @@ def work_through(job: Job, advance: Callable[[], None]) -> None:
 
 
 def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
-    """Change all weights once; return the loss, which is that of the whole batch in every process."""
+    """Update all weights once; return the loss of the whole batch, the same in every process."""
     accelerator, pieces = job.accelerator, job.recipe.batches.accumulate
     job.network.train()
     job.loss.train()
@@ -141,18 +139,18 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
                 value = job.loss(*everyone) / pieces
         except ValueError as error:
             if bool(everyone[0].isfinite().all()):
-                raise  # the batch cannot serve this loss: nothing blew up
+                raise  # the batch does not fit this loss: nothing blew up
             raise _blow_up(job, number, f"the loss says: {error}", *everyone) from None
         if not bool(value.isfinite()):
             raise _blow_up(job, number, f"the loss is {value.item()}", *everyone)
         accelerator.backward(value)
         total += value.item()
     processes.average_gradients(job.loss.parameters())
-    if job.recipe.precision != "fp16":  # there the scaler skips such steps and lowers its factor
+    if job.recipe.precision != "fp16":  # with fp16 the scaler skips such steps and lowers its factor
         gradients = [p.grad for p in (*job.model.parameters(), *job.loss.parameters()) if p.grad is not None]
         if not bool(nn.utils.get_total_norm(gradients, foreach=True).isfinite()):
             raise _blow_up(job, number, "a gradient is not finite", *everyone)
-    if job.recipe.optimizer.clip_value is not None:  # after the look: it would turn inf into a number
+    if job.recipe.optimizer.clip_value is not None:  # after the check: clipping would turn inf into a number
         accelerator.clip_grad_value_(job.model.parameters(), job.recipe.optimizer.clip_value)
     job.optimizer.step()
     if accelerator.scaler is not None and accelerator.scaler.get_scale() < SMALLEST_SCALE:
@@ -183,7 +181,7 @@ def set_rates(job: Job, phase: Phase, step: int) -> None:
 
 
 def end_epoch(job: Job, phase: Phase, number: int) -> bool:
-    """Log the epoch, judge it where the recipe says so; return whether the phase has more to do."""
+    """Log the epoch and, if the recipe says so, validate; return whether the phase continues."""
     state, settings, steps = job.state, job.recipe.evaluation, len(job.batches)
     epoch = state.step // steps
     row: dict[str, Any] = {"epoch": epoch, "phase": number, "loss": state.loss / steps}
@@ -212,17 +210,17 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
 
 
 def finish(job: Job) -> None:
-    """Evaluate, and write model, embeddings, items and result: with the result the run is done."""
+    """Evaluate, and write model, embeddings, items and, last, the result: then the run is finished."""
     settings, rows, model = job.recipe.evaluation, job.state.history, job.final()
     if settings.patience and job.state.best_epoch:
-        model.load_state_dict(job.run.load_model())  # the best that validation saw
+        model.load_state_dict(job.run.load_model())  # the best on validation
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
     judgement = judge(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
     if processes.is_main():
         job.run.save_model(model.state_dict())
         job.run.save_embeddings(judgement.arrays, judgement.items)
         job.run.write_result(_result(job, judgement, rows))
-    processes.wait()  # the result is there for all
+    processes.wait()  # until the result is there for all
 
 
 def _result(job: Job, judgement: "Judgement", rows: list[dict[str, Any]]) -> Result:
@@ -246,7 +244,7 @@ def _result(job: Job, judgement: "Judgement", rows: list[dict[str, Any]]) -> Res
 
 @dataclass(frozen=True)
 class Judgement:
-    """What an evaluation found: metrics, and the embeddings with the images they belong to."""
+    """The outcome of an evaluation: metrics, and the embeddings with their images."""
 
     metrics: dict[str, float]
     arrays: dict[str, Tensor]
@@ -256,7 +254,7 @@ class Judgement:
 def judge(
     job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool = False
 ) -> Judgement:
-    """Return how well a model tells apart the classes that the recipe evaluates."""
+    """Return how well a model retrieves the classes that the recipe evaluates."""
     source, arrays, items = job.source, dict[str, Tensor](), list[Item]()
     sides = [("embeddings", "labels", source.queries, source.query_labels, source.query_items)]
     if source.gallery is not None and source.gallery_labels is not None and source.gallery_items is not None:
@@ -284,14 +282,14 @@ def judge(
 
 
 def _items(what: Items, kept: Tensor) -> list[Item]:
-    """Return the images of one side in the order of its embeddings, then those that were left out."""
+    """Return the images of one side in the order of its embeddings, then those left out."""
     rows: dict[int, int | None] = {item: row for row, item in enumerate(kept.tolist())}
     order = [*rows, *(item for item in range(len(what.files)) if item not in rows)]
     return [Item(what.files[item], what.classes[item], what.role, rows.get(item)) for item in order]
 
 
 def distance_to_proxy(job: Job) -> float | None:
-    """Return AvgDTP in the space where the loss measures, None for a loss without one proxy per class."""
+    """Return AvgDTP in the loss's own space, or None for a loss without one proxy per class."""
     parameter, count = contract.proxies_of(job.loss), len(job.source.labels)
     observed = min(job.recipe.evaluation.avg_dtp_images, count)
     if parameter is None or not observed:
@@ -308,11 +306,11 @@ def distance_to_proxy(job: Job) -> float | None:
 
 
 def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tensor) -> BlowUpError:
-    """Return an error that says where it happened, log it, and leave the last checkpoint as it is."""
+    """Log the blow-up and return an error that says where it happened; the last checkpoint is kept."""
     bad = labels[~embeddings.detach().isfinite().all(dim=1)]
     classes = sorted({job.source.names[label] for label in bad.tolist()})
     culprits = (
-        f"embeddings of {', '.join(classes[:3])} are not finite" if classes else "no embedding stands out"
+        f"embeddings of {', '.join(classes[:3])} are not finite" if classes else "all embeddings are finite"
     )
     epoch, step = divmod(job.state.step, len(job.batches))
     rates = [group["lr"] for group in job.optimizer.param_groups]
@@ -330,22 +328,22 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
         job.run.log(row)
     settings = job.recipe.loss.settings | job.recipe.phases[number].loss_settings
     return BlowUpError(
-        f"training blew up in phase {number}, epoch {epoch + 1}, step {step}: {what}; {culprits}. Loss "
-        f"{job.recipe.loss.name} with {settings}, learning rates of backbone, head and loss {rates}. The "
-        f"last good checkpoint is in {job.run.folder}. Lower the "
-        "learning rates, or raise k1 if the loss has one"
+        f"training blew up in phase {number}, epoch {epoch + 1}, step {step}: {what}; {culprits}. Loss: "
+        f"{job.recipe.loss.name} with {settings}; learning rates of backbone, head and loss: {rates}. The "
+        f"last good checkpoint is in {job.run.folder}. Lower the learning rates, or raise k1 if the loss has "
+        "one"
     )
 
 
 @contextmanager
 def asked_to_stop(job: Job) -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether Ctrl-C or a termination has come: training stops between steps.
+    """Yield a function that says whether Ctrl-C or a termination signal has arrived.
 
-    A second one stops at once, also where this process waits for another that does not answer. All processes
-    of a run agree.
+    Training stops between steps. A second signal stops at once, even while this process waits for another
+    that does not answer. All processes of a run get the same answer.
     """
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # only there signals can be caught
+    if threading.current_thread() is not threading.main_thread():  # signals can only be caught there
         yield asked.is_set
         return
 
@@ -369,7 +367,7 @@ def asked_to_stop(job: Job) -> Iterator[Callable[[], bool]]:
 def _leave_at_second_signal() -> Iterator[None]:
     """Let a thread end the process at a second signal.
 
-    While the process waits for others inside torch, Python's own handlers are not called.
+    Python's own handlers are not called while the process waits for others inside torch.
     """
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)

@@ -1,4 +1,4 @@
-"""Hyper-parameter search around `train`, on validation classes; test classes are never seen."""
+"""Hyper-parameter search around `train`, on validation classes; test classes are never used."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,10 +26,10 @@ def search(
 ) -> list[dict[str, Any]]:
     """Return all trials, best first: {"settings", "value"}, by TPE over the loss's own search space.
 
-    Trials are kept in `folder` as they end, so that an interrupted search goes on where it stopped.
+    Trials are saved in `folder` as they finish, so an interrupted search resumes where it stopped.
     """
     if recipe.evaluation.split != "validation":
-        raise ValueError("a search evaluates on validation classes: set evaluation.split to validation")
+        raise ValueError("a search needs validation classes; set evaluation.split to validation")
     folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = JournalStorage(JournalFileBackend(str(folder / f"{recipe.loss.name}.journal")))
@@ -37,7 +37,7 @@ def search(
         study_name=recipe.loss.name, storage=storage, direction="maximize", load_if_exists=True
     )
     study.sampler = optuna.samplers.TPESampler(
-        seed=recipe.seed + len(study.trials),  # one that goes on must not draw the same again
+        seed=recipe.seed + len(study.trials),  # a resumed search must not draw the same again
         n_startup_trials=max(1, trials // 3),
     )
 
@@ -45,7 +45,7 @@ def search(
         settings = {name: _suggest(trial, name, bounds) for name, bounds in space(recipe).items()}
         try:
             run = train(apply(recipe, settings), folder / recipe.loss.name, progress=progress)
-        except BlowUpError as error:  # the worst of outcomes, not the end of the search
+        except BlowUpError as error:  # the worst outcome, not the end of the search
             trial.set_user_attr("error", str(error))
             return 0.0
         return run.result().metrics[metric]
@@ -55,19 +55,19 @@ def search(
     rows = [{"settings": trial.params, "value": trial.value, **trial.user_attrs} for trial in study.trials]
     finished = [row for row in rows if row["value"] is not None]
     if finished and all("error" in row for row in finished):
-        raise ValueError(f"not one of {len(finished)} trials ended well; the last: {finished[-1]['error']}")
+        raise ValueError(f"all {len(finished)} trials failed, the last with: {finished[-1]['error']}")
     return sorted(finished, key=lambda row: -row["value"])
 
 
 def space(recipe: Recipe) -> dict[str, tuple[str, float, float]]:
-    """Return what is searched: both learning rates as the recipe gives them, and what the card says."""
+    """Return the search space: both learning rates as the recipe gives them, and the space on the card."""
     given = recipe.phases[0].model_dump()
     rates = {rate: bounds for rate, bounds in LEARNING_RATES.items() if given[rate] is not None}
     return rates | card_of(recipe.loss.name).search_space
 
 
 def apply(recipe: Recipe, settings: Mapping[str, float]) -> Recipe:
-    """Return the recipe with these settings: in later phases, learning rates keep their ratio to the first.
+    """Return the recipe with these settings; learning rates of later phases keep their ratio to the first.
 
     >>> phases = [{"epochs": 1, "learning_rate": r, "proxy_learning_rate": r} for r in (1.0, 0.5)]
     >>> recipe = parse_recipe({"loss": {"name": "euclidean_softmax"}, "phases": phases})

@@ -130,7 +130,7 @@ def test_a_run_with_a_gallery_searches_it_and_an_unfinished_one_is_named(table):
     points, labels = torch.from_numpy(array), torch.from_numpy(numbers)
     arrays = {"embeddings": points[::2], "labels": labels[::2]}
     done.save_embeddings(arrays | {"gallery": points[1::2], "gallery_labels": labels[1::2]}, [])
-    with pytest.raises(FileNotFoundError, match="run is not a finished run"):
+    with pytest.raises(FileNotFoundError, match="run is not a finished"):
         CliRunner().invoke(cli.app, ["evaluate", str(folder / "run")], catch_exceptions=False)
     done.write_result(result_of(distance="cosine"))
     expected = retrieval_metrics(
@@ -208,28 +208,28 @@ def test_mistakes_are_one_line_and_exit_code_2(table, monkeypatch, capsys):
         np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     cases = [
         ([folder / "nan.npy", *labels], r"2 row(s): 3, 7"),
-        ([folder / "flat.npy", *labels], "[rows, dimensions]; got float32 of shape [6]"),
-        ([folder / "text.npy", *labels], "must be numbers"),
-        ([folder / "broken.npy", *labels], "cannot be read"),
-        ([folder / "broken.npz", *labels], "cannot be read"),
-        ([folder / "broken.safetensors", *labels], "cannot be read"),
-        ([folder / "pickled.npy", *labels], "no pickle"),
-        ([folder / "none.npy", *labels], "there is no file"),
-        ([folder / "labels.txt", *labels], "save them as one of these"),
-        ([points], "give them with --labels"),
+        ([folder / "flat.npy", *labels], "float32 of shape [6]"),
+        ([folder / "text.npy", *labels], "<U1"),
+        ([folder / "broken.npy", *labels], "broken.npy cannot"),
+        ([folder / "broken.npz", *labels], "broken.npz cannot"),
+        ([folder / "broken.safetensors", *labels], "broken.safetensors cannot"),
+        ([folder / "pickled.npy", *labels], "pickle"),
+        ([folder / "none.npy", *labels], "none.npy"),
+        ([folder / "labels.txt", *labels], ".npy, .npz, .safetensors"),
+        ([points], "--labels"),
         ([points, "--labels", folder / "short.txt"], "2 labels for 40 embeddings"),
-        ([points, "--labels", folder / "gap.txt"], "row 1 is empty"),
-        ([points, "--labels", folder / "gap.csv"], "row 1 is empty"),
-        ([points, "--labels", folder / "wide.csv"], "name the one with the classes `label`"),
-        ([points, "--labels", folder / "floats.npy"], "whole numbers or text"),
-        ([points, "--labels", folder / "alone.txt"], "no query has another embedding of its class"),
-        ([points, *labels, "--queries", folder / "rows.txt"], "row 40 does not exist"),
-        ([points, *labels, "--queries", folder / "twice.txt"], "named twice"),
-        ([points, *labels, "--queries", folder / "words.txt"], "must hold row numbers"),
-        ([points, *labels, "--queries", folder / "all.txt"], "leaves no gallery"),
-        ([points, *labels, "--queries", folder / "rows.txt", "--gallery", points], "leave out"),
+        ([points, "--labels", folder / "gap.txt"], "row 1"),
+        ([points, "--labels", folder / "gap.csv"], "row 1"),
+        ([points, "--labels", folder / "wide.csv"], "`label`"),
+        ([points, "--labels", folder / "floats.npy"], "float64"),
+        ([points, "--labels", folder / "alone.txt"], "no query"),
+        ([points, *labels, "--queries", folder / "rows.txt"], "row 40"),
+        ([points, *labels, "--queries", folder / "twice.txt"], "twice.txt: "),
+        ([points, *labels, "--queries", folder / "words.txt"], "'one'"),
+        ([points, *labels, "--queries", folder / "all.txt"], "all.txt names every row"),
+        ([points, *labels, "--queries", folder / "rows.txt", "--gallery", points], "--gallery or --queries"),
         ([points, *labels, "--gallery-labels", folder / "labels.txt"], "needs --gallery"),
-        ([points, *labels, "--gallery", points], "give them with --gallery-labels"),
+        ([points, *labels, "--gallery", points], "--gallery-labels"),
         ([points, *labels, "--metrics", "recall"], "retrieval, clustering, geometry"),
         ([points, *labels, "--ks", "1;2"], "1,2,4,8"),
         ([points, *labels, "--ks", "0"], "K is 0"),
@@ -238,7 +238,7 @@ def test_mistakes_are_one_line_and_exit_code_2(table, monkeypatch, capsys):
         ([points, *labels, "--ndcg-ks", "40"], "K is 40"),
         ([points, *labels, "--queries", folder / "few.txt", "--ks", "39"], "searches 38 items"),
         ([points, *labels, "--distance", "manhattan"], "euclidean, cosine"),
-        ([folder / "points.npz", "--key", "colour"], "it has: embeddings, labels, other"),
+        ([folder / "points.npz", "--key", "colour"], "embeddings, labels, other"),
         ([folder, *labels], "not a finished run"),
     ]
     for arguments, message in cases:
@@ -324,7 +324,7 @@ def test_several_arrays_need_a_key(tmp_path):
     with pytest.raises(ValueError, match="first, second"):
         load_embeddings(tmp_path / "a.npz")
     assert load_embeddings(tmp_path / "a.npz", "second").sum() == 0
-    with pytest.raises(ValueError, match="no array `labels`"):
+    with pytest.raises(ValueError, match="`labels`"):
         load_labels(tmp_path / "a.npz")
 
 
@@ -332,7 +332,7 @@ def test_an_archive_called_npy_and_a_damaged_one_are_named(tmp_path):
     with (tmp_path / "a.npy").open("wb") as file:
         np.savez(file, embeddings=np.ones((2, 3)))
     for load in (load_embeddings, load_labels):
-        with pytest.raises(ValueError, match=r"a\.npy holds named arrays; call it \.npz"):
+        with pytest.raises(ValueError, match=r"a\.npy .*\.npz"):
             load(tmp_path / "a.npy")
     np.savez_compressed(tmp_path / "b.npz", embeddings=np.random.default_rng(0).normal(size=(99, 9)))
     whole = (tmp_path / "b.npz").read_bytes()

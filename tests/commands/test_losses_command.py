@@ -40,7 +40,7 @@ def test_a_misspelt_loss_is_answered_with_the_nearest(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2
-    assert "no loss is called 'arcfaec'; did you mean arcface" in capsys.readouterr().err
+    assert "did you mean arcface" in capsys.readouterr().err
 
 
 def test_needs_in_words():

@@ -25,7 +25,7 @@ def test_a_csv_file_without_splits(tmp_path):
     write(tmp_path, "list.csv", text="path,label\na.jpg,wren\n")
     assert read_table("csv", tmp_path).splits is None
     (tmp_path / "a.jpg").unlink()
-    with pytest.raises(FileNotFoundError, match=r"1 of 1 .*: a\.jpg; unpack"):
+    with pytest.raises(FileNotFoundError, match=r"1 of 1 .*: a\.jpg;"):
         read_table("csv", tmp_path)
 
 
@@ -43,28 +43,25 @@ def test_an_image_listed_by_its_relative_and_its_absolute_path_is_listed_twice(t
     write(tmp_path, "x/a.jpg")
     write(tmp_path, "x/list.csv", text=f"path,label\na.jpg,1\n{tmp_path}/x/a.jpg,1\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"line 3: .*x/a\.jpg is listed twice"):
+    with pytest.raises(ValueError, match=r"line 3: .*x/a\.jpg .*twice"):
         read_table("csv", Path("x/list.csv"))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: the columns must be"),
-        (
-            "path,class\na.jpg,1\n",
-            "line 1: the columns must be path,label or path,label,split; got path,class",
-        ),
+        ("", "line 1: .*path,label"),
+        ("path,class\na.jpg,1\n", "line 1: .*path,class"),
         ("path,label,splits\na.jpg,1,train\n", "line 1: .*'splits'; did you mean split"),
-        ("path,label\n", "lists no images"),
-        ("path,label\na.jpg,1\nb.jpg\n", "line 3: more or fewer cells"),
-        ("path,label\na.jpg,1,2\n", "line 2: more or fewer cells"),
-        ("path,label\na.jpg,\n", "line 2: path and label must not be empty"),
-        ("path,label\n,1\n", "line 2: path and label must not be empty"),
-        ("path,label,split\na.jpg,1,vla\n", "line 2: no split is called 'vla'"),
-        ("path,label\na.jpg,1\na.jpg,2\n", "line 3: a.jpg is listed twice"),
-        ("path,label\na.jpg,1\n./a.jpg,1\n", "line 3: ./a.jpg is listed twice"),
-        ('path,label\n"a.jpg,1\n', "cannot be read"),
+        ("path,label\n", "list.csv .*no images"),
+        ("path,label\na.jpg,1\nb.jpg\n", "line 3: .*cells"),
+        ("path,label\na.jpg,1,2\n", "line 2: .*cells"),
+        ("path,label\na.jpg,\n", "line 2: .*empty"),
+        ("path,label\n,1\n", "line 2: .*empty"),
+        ("path,label,split\na.jpg,1,vla\n", "line 2: .*'vla'"),
+        ("path,label\na.jpg,1\na.jpg,2\n", "line 3: a.jpg .*twice"),
+        ("path,label\na.jpg,1\n./a.jpg,1\n", "line 3: ./a.jpg .*twice"),
+        ('path,label\n"a.jpg,1\n', "after line 1"),
     ],
 )
 def test_what_is_wrong_with_a_csv_file(tmp_path, text, message):
@@ -76,13 +73,13 @@ def test_what_is_wrong_with_a_csv_file(tmp_path, text, message):
 
 def test_a_folder_with_two_csv_files_is_ambiguous(tmp_path):
     write(tmp_path, "a.csv", "b.csv")
-    with pytest.raises(ValueError, match=r"holds 2 \.csv files \(a\.csv, b\.csv\); name the file"):
+    with pytest.raises(ValueError, match=r"2 \.csv files \(a\.csv, b\.csv\)"):
         read_table("csv", tmp_path)
 
 
 def test_a_csv_file_that_is_not_text(tmp_path):
     (tmp_path / "list.csv").write_bytes(b"path,label\na.jpg,\xff\n")
-    with pytest.raises(ValueError, match="save it as CSV in UTF-8"):
+    with pytest.raises(ValueError, match="UTF-8"):
         read_table("csv", tmp_path)
 
 
@@ -94,7 +91,8 @@ def test_separators_other_columns_and_names_of_columns(tmp_path):
     assert table.paths == ("a, b.jpg", "c.jpg")
     assert table.names == ("gull", "wren")
     assert table.splits == ("train", "validation")
-    assert table.notes == ("columns that are not used: width, note",)
+    (note,) = table.notes
+    assert "width, note" in note
 
 
 @pytest.mark.parametrize("name", ["path", "image", "file", "filename"])
@@ -119,5 +117,5 @@ def test_a_quote_that_is_never_closed_names_the_line_and_the_limit(tmp_path):
     write(tmp_path, "a.jpg")
     rest = "b.jpg,wren\n" * (csv.field_size_limit() // 10)
     write(tmp_path, "list.csv", text=f'path,label\na.jpg,wren\n"c.jpg,wren\n{rest}')
-    with pytest.raises(ValueError, match=r"after line 2: .*131072.*close every quote"):
+    with pytest.raises(ValueError, match=r"line 2: .*131072.*quote"):
         read_table("csv", tmp_path)

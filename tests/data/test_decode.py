@@ -113,7 +113,7 @@ def test_floats_from_0_to_1_are_scaled_and_others_refused(tmp_path):
 
     assert np.asarray(read_image(floats(0, 0.5, 1)))[0, :, 2].tolist() == [0, 128, 255]
     for values in ((0, 128, 255), (-0.1, 1), (0, float("nan"))):
-        with pytest.raises(ValueError, match=r"floats\.tif: float pixels from .*scale them to 0\.\.1"):
+        with pytest.raises(ValueError, match=r"floats\.tif: .*0\.\.1"):
             read_image(floats(*values))
 
 

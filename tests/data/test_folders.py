@@ -59,7 +59,7 @@ def test_the_usual_names_of_splits_are_known(tmp_path, name, split):
 )
 def test_folders_that_look_like_splits_and_are_none_stop(tmp_path, tops):
     write(tmp_path, *(f"{top}/{name}/1.jpg" for top in tops for name in ("wren", "gull")))
-    with pytest.raises(ValueError, match="look like splits") as caught:
+    with pytest.raises(ValueError, match="splits") as caught:
         read_table("folder", tmp_path)
     named = [top for top in tops if top not in ("extra", "fold")]
     assert all(top in str(caught.value) for top in named)
@@ -78,7 +78,7 @@ def test_two_folders_with_names_of_splits_stop_and_one_may_be_a_class(tmp_path):
 def test_classes_two_folders_deep_are_offered(tmp_path):
     deep = [f"{kind}/{breed}" for kind, breeds in {"cats": "ab", "dogs": "cde"}.items() for breed in breeds]
     write(tmp_path, *(f"{place}/{k}.jpg" for place in deep for k in range(12)))
-    with pytest.raises(ValueError, match=r"either 2 \(cats, dogs\) or 5 \(cats/a.*data\.depth=2"):
+    with pytest.raises(ValueError, match=r"2 \(cats, dogs\) .*5 \(cats/a.*data\.depth=2"):
         read_table("folder", tmp_path)
     assert read_table("folder", tmp_path, depth=1).names == ("cats", "dogs")
     assert read_table("folder", tmp_path, depth=2).names == tuple(deep)
@@ -94,7 +94,7 @@ def test_classes_two_folders_deep_are_offered(tmp_path):
 
 def test_classes_two_folders_deep_in_splits(tmp_path):
     write(tmp_path, "train/cats/a/1.jpg", "train/dogs/b/1.jpg", "test/cats/c/1.jpg")
-    with pytest.raises(ValueError, match=r"either 2 \(cats, dogs\) or 3 \(cats/a, cats/c, dogs/b\)"):
+    with pytest.raises(ValueError, match=r"2 \(cats, dogs\) .*3 \(cats/a, cats/c, dogs/b\)"):
         read_table("folder", tmp_path)
     table = read_table("folder", tmp_path, depth=2)
     assert table.names == ("cats/a", "cats/c", "dogs/b")
@@ -135,13 +135,13 @@ def test_an_empty_split_is_said(tmp_path):
 
 
 def test_what_is_wrong_with_a_folder(tmp_path):
-    with pytest.raises(ValueError, match="no class folder with images: it is empty"):
+    with pytest.raises(ValueError, match=r"no class folder.*empty"):
         read_table("folder", tmp_path)
     write(tmp_path, "stray.jpg", "gull/notes.txt", "gull/b.heic")
-    with pytest.raises(ValueError, match=r"no class folder with images.*stray\.jpg.*convert \.heic"):
+    with pytest.raises(ValueError, match=r"no class folder.*stray\.jpg.*\.heic"):
         read_table("folder", tmp_path)
     write(tmp_path, "train/a.jpg", "test/b.jpg")
-    with pytest.raises(ValueError, match=r"no class folder with images.*train/a\.jpg.*folder for each class"):
+    with pytest.raises(ValueError, match=r"no class folder.*train/a\.jpg"):
         read_table("folder", tmp_path)
     with pytest.raises(NotADirectoryError, match="is not a folder"):
         read_table("folder", tmp_path / "stray.jpg")
@@ -180,5 +180,5 @@ def test_an_unreadable_folder_is_an_error(tmp_path, monkeypatch):
         return real(folder)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(OSError, match=r"gull cannot be read \(Permission denied\); allow it"):
+    with pytest.raises(OSError, match=r"gull .*Permission denied.*chmod"):
         read_table("folder", tmp_path)

@@ -97,9 +97,9 @@ def test_colours_jitter_and_rectangles_are_erased_where_asked(name):
 
 
 def test_what_cannot_be_is_answered_with_what_can():
-    with pytest.raises(ValueError, match=r"'random_resize_crop'; did you mean random_resized_crop\?"):
+    with pytest.raises(ValueError, match=r"'random_resize_crop'.*random_resized_crop"):
         train_transform("random_resize_crop", resize=8, crop=8)
-    with pytest.raises(ValueError, match="crop is 9 but images are resized to 8"):
+    with pytest.raises(ValueError, match=r"crop is 9 .*8"):
         images.test_transform(resize=8, crop=9)
 
 
@@ -182,7 +182,7 @@ def test_strict_raises_and_so_does_a_class_with_nothing_whole(folder):
         truncated(root / paths[item])
     with pytest.raises(ValueError, match=r"5\.jpg: .*truncated"):
         dataset(folder, strict=True).__getitems__([(5, 0)])
-    with pytest.raises(ValueError, match=r"no image of the class of .*b/1\.jpg can be decoded"):
+    with pytest.raises(ValueError, match=r"class of .*b/1\.jpg"):
         dataset(folder).__getitems__([(5, 0)])
     (root / paths[0]).unlink()
     with pytest.raises(ValueError, match=r"0\.jpg: the file is missing"):

@@ -22,16 +22,16 @@ def test_cub_annotations_that_disagree_are_refused(tmp_path):
     make_cub(tmp_path)
     lines = (tmp_path / "image_class_labels.txt").read_text().splitlines(keepends=True)
     write(tmp_path, "image_class_labels.txt", text="".join(lines[:-1]))
-    with pytest.raises(ValueError, match="list other images"):
+    with pytest.raises(ValueError, match=r"images\.txt and image_class_labels\.txt"):
         read_table("cub", tmp_path)
     write(tmp_path, "image_class_labels.txt", text="".join([*lines[:-1], "8 9\n"]))
-    with pytest.raises(ValueError, match="class 9, which has no name"):
+    with pytest.raises(ValueError, match="class 9"):
         read_table("cub", tmp_path)
     write(tmp_path, "image_class_labels.txt", text="".join([*lines[:2], "3\n", *lines[3:]]))
-    with pytest.raises(ValueError, match="line 3: expected 2 columns"):
+    with pytest.raises(ValueError, match=r"line 3: .*2 columns"):
         read_table("cub", tmp_path)
     write(tmp_path, "image_class_labels.txt", text="\n")
-    with pytest.raises(ValueError, match=r"image_class_labels\.txt lists nothing"):
+    with pytest.raises(ValueError, match=r"image_class_labels\.txt is empty"):
         read_table("cub", tmp_path)
 
 
@@ -41,7 +41,7 @@ def test_a_missing_annotation_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"classes\.txt is missing"):
         read_table("cub", tmp_path)
     (tmp_path / "images.txt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"holds no images\.txt, nor does CUB_200_2011 in it"):
+    with pytest.raises(FileNotFoundError, match=r"images\.txt.*CUB_200_2011"):
         read_table("cub", tmp_path)
 
 
@@ -76,7 +76,7 @@ def test_cars_without_the_classes_of_its_test_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"cars_test_annos_withlabels\.mat"):
         read_table("cars", tmp_path)
     write(tmp_path, "cars_test_annos_withlabels.mat", text="not this")
-    with pytest.raises(ValueError, match="is not the MATLAB file it should be"):
+    with pytest.raises(ValueError, match="MATLAB"):
         read_table("cars", tmp_path)
 
 
@@ -115,7 +115,7 @@ def test_inshop_without_images_or_list(tmp_path):
         read_table("inshop", tmp_path)
     write(tmp_path, "list_eval_partition.txt", text="1\nhead\nimg/MEN/id_1/a.jpg id_1 training\n")
     write(tmp_path, "img/MEN/id_1/a.jpg")
-    with pytest.raises(ValueError, match="no split is called 'training'"):
+    with pytest.raises(ValueError, match="'training'"):
         read_table("inshop", tmp_path)
 
 
@@ -130,5 +130,5 @@ def test_annotations_are_cut_at_line_ends_and_blanks_alone(tmp_path):
     write(tmp_path, "img/MEN/a\u00a0b/1.jpg")
     assert read_table("inshop", tmp_path).paths == ("img/MEN/a\u00a0b/1.jpg",)
     (tmp_path / "classes.txt").write_bytes(b"1 \xff\n")
-    with pytest.raises(ValueError, match=r"classes\.txt is not text in UTF-8"):
+    with pytest.raises(ValueError, match=r"classes\.txt .*UTF-8"):
         read_table("cub", tmp_path)

@@ -54,9 +54,7 @@ def test_order_depends_on_seed_and_epoch_alone():
 
 
 def test_too_few_classes_are_named():
-    with pytest.raises(
-        ValueError, match=r"takes 3 classes but there are only 2 classes; lower batches\.classes"
-    ):
+    with pytest.raises(ValueError, match=r"\b3 classes.*only 2 .*batches\.classes"):
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=3, samples_per_class=1, seed=0)
     with pytest.raises(ValueError, match="at least 1"):
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=1, samples_per_class=0, seed=0)
@@ -81,7 +79,7 @@ def test_random_batches_depend_on_seed_and_epoch_alone():
     assert list(first.of_epoch(3)) != list(other.of_epoch(3))
     left_out = {epoch: set(range(60)) - {i for b in first.of_epoch(epoch) for i in b} for epoch in (0, 1)}
     assert left_out[0] != left_out[1]  # no image is left out for good
-    with pytest.raises(ValueError, match=r"takes 61 images but there are only 60; lower batches\.size"):
+    with pytest.raises(ValueError, match=r"\b61 images.*only 60.*batches\.size"):
         RandomBatches(60, size=61, seed=0)
 
 
@@ -93,7 +91,7 @@ def test_random_draws_resume_at_any_batch_and_are_shared():
         assert list(Draws(batches, epochs=3, start=start)) == whole[start:]
     shares = [list(Draws(batches, epochs=3, rank=rank, processes=2)) for rank in (0, 1)]
     assert [left + right for left, right in zip(*shares, strict=True)] == whole
-    with pytest.raises(ValueError, match="batch of 4 cannot be shared by 3"):
+    with pytest.raises(ValueError, match=r"batch of 4 .*3 processes"):
         Draws(batches, epochs=1, processes=3)
 
 

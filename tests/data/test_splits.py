@@ -26,7 +26,7 @@ def test_the_split_depends_on_the_seed_alone():
 
 @pytest.mark.parametrize("shares", [{"validation": 0.5, "test": 0.5}, {"validation": -0.1}])
 def test_a_split_without_training_classes_is_refused(shares):
-    with pytest.raises(ValueError, match="at least one class must be left for training"):
+    with pytest.raises(ValueError, match=r"validation=.* and test="):
         split_classes(10, **shares)
 
 
@@ -109,9 +109,9 @@ def test_queries_search_a_gallery():
 @pytest.mark.parametrize("protocol", ["validation", "test"])
 def test_a_split_through_a_class_is_refused(protocol):
     labels, splits = np.array([0, 0, 1, 1, 2, 2, 3, 3]), ["train"] * 5 + ["test"] * 3
-    with pytest.raises(ValueError, match="class 'plover' is in training and in evaluation"):
+    with pytest.raises(ValueError, match="class 'plover'"):
         divide(labels, splits, SplitPlan(protocol), names=["wren", "gull", "plover", "owl"])
-    with pytest.raises(ValueError, match=r"class 2 is in training.*leave the splits out"):
+    with pytest.raises(ValueError, match="class 2 "):
         divide(labels, splits, SplitPlan(protocol))
 
 
@@ -119,14 +119,14 @@ def test_a_split_through_a_class_is_refused(protocol):
 def test_a_class_that_trains_is_neither_query_nor_gallery(side):
     labels = np.array([0, 0, 1, 1, 2, 2, 3, 3, 0])
     splits = ["train"] * 4 + ["query", "gallery"] * 2 + [side]
-    with pytest.raises(ValueError, match="class 0 is in training and in evaluation"):
+    with pytest.raises(ValueError, match="class 0 "):
         divide(labels, splits, SplitPlan("test"))
 
 
 def test_a_split_of_training_and_validation_through_a_class_is_refused():
     labels = np.array([0, 0, 1, 1, 2, 2, 3, 3])
     splits = ["train"] * 3 + ["validation"] + ["test"] * 4
-    with pytest.raises(ValueError, match="class 1 is in training and in evaluation"):
+    with pytest.raises(ValueError, match="class 1 "):
         divide(labels, splits, SplitPlan("validation"))
     assert len(divide(labels, splits, SplitPlan("test")).train) == 4
 
@@ -134,14 +134,18 @@ def test_a_split_of_training_and_validation_through_a_class_is_refused():
 @pytest.mark.parametrize(
     ("labels", "splits", "message"),
     [
-        ([0, 0, 1, 1, 2, 2], None, "3 classes: it takes four"),
-        ([0, 1, 2, 3, 4, 5], None, "no query has another image"),
-        ([0, 0, 1, 1, 2, 3], ["train"] * 4 + ["test"] * 2, "no query has another image"),
-        ([0, 0, 1, 2, 3, 4], ["train"] * 2 + ["query", "gallery"] * 2, "no query has another image"),
-        ([0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 6 + ["test"] * 2, "fewer than two classes to evaluate"),
-        ([0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 8, "nothing to test on"),
-        ([0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 6 + ["query"] * 2, "nothing to test on"),
-        ([0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 4 + ["test"] * 2 + ["query", "gallery"], "one or the other"),
+        ([0, 0, 1, 1, 2, 2], None, "3 classes: .*four"),
+        ([0, 1, 2, 3, 4, 5], None, "no query"),
+        ([0, 0, 1, 1, 2, 3], ["train"] * 4 + ["test"] * 2, "no query"),
+        ([0, 0, 1, 2, 3, 4], ["train"] * 2 + ["query", "gallery"] * 2, "no query"),
+        ([0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 6 + ["test"] * 2, "fewer .*two classes"),
+        ([0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 8, "0 query .*0 gallery"),
+        ([0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 6 + ["query"] * 2, "2 query .*0 gallery"),
+        (
+            [0, 0, 1, 1, 2, 2, 3, 3],
+            ["train"] * 4 + ["test"] * 2 + ["query", "gallery"],
+            "test items and query",
+        ),
         ([0, 0, 1, 1, 2, 2, 3, 3], ["test"] * 8, "no items to train on"),
         ([0, 0, 1, 1, 2, 2, 3, 3], ["train"] * 7, "7 splits for 8 labels"),
     ],
@@ -163,7 +167,7 @@ def test_classes_of_one_image_stay():
 )
 def test_folds_hold_every_class_once_and_are_of_one_size(classes, folds, seed):
     if len(classes) < 2 * folds:
-        with pytest.raises(ValueError, match=rf"{len(classes)} training classes make no {folds} folds"):
+        with pytest.raises(ValueError, match=rf"\b{len(classes)} training classes .*\b{folds} folds"):
             fold_classes(np.array(sorted(classes)), folds=folds, seed=seed)
         return
     cut = [fold.tolist() for fold in fold_classes(np.array(list(classes)), folds=folds, seed=seed)]

@@ -82,9 +82,24 @@ def test_every_link_and_every_file_of_the_tree_exists():
     assert all((ROOT / link).exists() for link in links)
     (tree,) = re.findall(r"```\n(src/softwarp/\n.*?)```", README, flags=re.DOTALL)
     folders: list[Path] = []
+    listed = set()
     for line in tree.splitlines():
         depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
         folders = [*folders[:depth], Path(name)]
-        assert (ROOT.joinpath(*folders)).exists(), line
-    for module in (ROOT / "src" / "softwarp").glob("*.py"):
-        assert module.name == "__init__.py" or f"  {module.name} " in tree
+        listed.add(ROOT.joinpath(*folders))
+    assert [path for path in listed if not path.exists()] == []
+    modules = [path for top in ("src/softwarp", "tools") for path in (ROOT / top).rglob("*.py")]
+    assert len(modules) > 100
+    assert [path for path in modules if path.name != "__init__.py" and path not in listed] == []
+
+
+def test_the_files_to_touch_exist():
+    """Of README's table and of CONTRIBUTING: paths lie in src/softwarp or start at the root."""
+    text = README.partition("## Where to add things")[2] + (ROOT / "CONTRIBUTING.md").read_text()
+    named = {word for word in re.findall(r"`([\w./*]+(?:/|\.py|\.md))`", text) if "NAME" not in word}
+    assert len(named) > 15
+    assert [word for word in named if not find(word)] == []
+
+
+def find(path):
+    return [*ROOT.glob(path), *(ROOT / "src" / "softwarp").glob(path)]

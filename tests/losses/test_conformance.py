@@ -262,10 +262,10 @@ WRONG = {
     "dimensions": "dimensions|embedding_size",
     "one vector": r"\[N, D\]",
     "integers": "floating point",
-    "fewer labels": r"labels must be \[N\]",
-    "float labels": "labels must be integers",
-    "class": "labels must be 0 to",
-    "empty": "batch is empty",
+    "fewer labels": r"labels .*\[N\]",
+    "float labels": "labels .*integers",
+    "class": "labels .*0 to",
+    "empty": "empty",
     "nan": "NaN",
 }
 
@@ -376,7 +376,7 @@ def test_a_sample_that_is_not_a_number_is_refused_and_leaves_no_trace(name):
     for bad in (math.nan, math.inf):
         spoilt = embeddings.clone()
         spoilt[1, 0] = bad
-        with pytest.raises(ValueError, match=r"embeddings hold NaN or infinity in 1 of \d+ rows \(1\)"):
+        with pytest.raises(ValueError, match=r"embeddings .*NaN .*1 of \d+ rows \(1\)"):
             loss(spoilt, labels)
     after = loss.state_dict()
     assert {key for key, value in before.items() if not same(value, after[key])} == set()

@@ -100,11 +100,11 @@ def test_settings_of_phases_are_those_of_softmaxes_over_classes():
 
 
 def test_an_unknown_setting_is_answered_with_the_nearest_and_the_loss():
-    with pytest.raises(ValueError, match=r"Warped softmax has no 'aplha'.*alpha"):
+    with pytest.raises(ValueError, match=r"Warped softmax .*'aplha'.*alpha"):
         start_phase(build_loss("warped_softmax", 3, 2), {"aplha": 1.0})
-    with pytest.raises(ValueError, match=r"Triplet has no 'scale'.*none"):
+    with pytest.raises(ValueError, match=r"Triplet .*'scale'.*none"):
         start_phase(build_loss("triplet", 3, 2), {"scale": 1.0})
-    with pytest.raises(ValueError, match=r"Euclidean softmax cannot take .*'wide'"):
+    with pytest.raises(ValueError, match=r"Euclidean softmax .*'wide'"):
         start_phase(build_loss("euclidean_softmax", 3, 2), {"scale": "wide"})
     start_phase(build_loss("triplet", 3, 2), {})
 
@@ -116,7 +116,7 @@ def test_a_wrapped_loss_takes_its_own_settings():
     other = build_loss("hierarchical_proxies", 6, 2, loss="euclidean_softmax")
     other.load_state_dict(loss.state_dict())
     assert other.fine.scale == 3.0
-    with pytest.raises(ValueError, match="Euclidean softmax has no 'alpha'"):
+    with pytest.raises(ValueError, match=r"Euclidean softmax .*'alpha'"):
         start_phase(loss, {"alpha": 1.0})
 
 
@@ -141,7 +141,7 @@ def test_a_state_that_cannot_be_loaded_leaves_the_warp_as_it_was(wrong):
 
 
 def test_a_loss_without_the_contract_is_told_what_it_lacks():
-    with pytest.raises(ValueError, match="Identity does not say its distance, card, class_vectors"):
+    with pytest.raises(ValueError, match=r"Identity .*distance, card, class_vectors"):
         class_vectors_of(torch.nn.Identity())
 
 

@@ -186,25 +186,25 @@ def test_parameters_in_half_precision_stay_so_and_are_not_replaced(name):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("contrastive", {"pos_margin": -1.0}, "pos_margin must be at least 0"),
-        ("contrastive", {"neg_margin": 0.0}, "neg_margin must be positive"),
-        ("triplet", {"margin": math.nan}, "margin must be positive"),
-        ("triplet", {"mining": "semi"}, "mining must be one of semihard, hard, all, got 'semi'"),
-        ("n_pair", {"norm_penalty": -0.1}, "norm_penalty must be at least 0"),
-        ("lifted_structure", {"margin": -1.0}, "margin must be positive"),
-        ("margin", {"beta": 0.0}, "beta must be positive"),
-        ("margin", {"sampling": "some"}, "sampling must be one of distance, all"),
-        ("multi_similarity", {"alpha": 0.0}, "alpha must be positive"),
-        ("circle", {"gamma": math.inf}, "gamma must be positive and finite"),
-        ("fast_ap", {"num_bins": 2.5}, "num_bins must be a whole number"),
-        ("supcon", {"temperature": 0.0}, "temperature must be positive"),
-        ("proxy_anchor", {"alpha": -1.0}, "alpha must be positive"),
-        ("soft_triple", {"centers_per_class": 0}, "centers_per_class must be a whole number, at least 1"),
-        ("normalized_softmax", {"temperature": -1.0}, "temperature must be positive"),
-        ("large_margin_softmax", {"margin": 0.5}, "margin must be a whole number"),
-        ("sphereface", {"margin": 0}, "margin must be a whole number, at least 1"),
-        ("cosface", {"scale": 0.0}, "scale must be positive"),
-        ("arcface", {"margin": 28.6}, "margin is an angle in radians"),
+        ("contrastive", {"pos_margin": -1.0}, "pos_margin .*-1"),
+        ("contrastive", {"neg_margin": 0.0}, "neg_margin .*0"),
+        ("triplet", {"margin": math.nan}, "margin .*nan"),
+        ("triplet", {"mining": "semi"}, "mining .*semihard, hard, all.*'semi'"),
+        ("n_pair", {"norm_penalty": -0.1}, "norm_penalty .*-0.1"),
+        ("lifted_structure", {"margin": -1.0}, "margin .*-1"),
+        ("margin", {"beta": 0.0}, "beta .*0"),
+        ("margin", {"sampling": "some"}, "sampling .*distance, all"),
+        ("multi_similarity", {"alpha": 0.0}, "alpha .*0"),
+        ("circle", {"gamma": math.inf}, "gamma .*inf"),
+        ("fast_ap", {"num_bins": 2.5}, "num_bins .*2.5"),
+        ("supcon", {"temperature": 0.0}, "temperature .*0"),
+        ("proxy_anchor", {"alpha": -1.0}, "alpha .*-1"),
+        ("soft_triple", {"centers_per_class": 0}, "centers_per_class .*1, got 0"),
+        ("normalized_softmax", {"temperature": -1.0}, "temperature .*-1"),
+        ("large_margin_softmax", {"margin": 0.5}, "margin .*0.5"),
+        ("sphereface", {"margin": 0}, "margin .*1, got 0"),
+        ("cosface", {"scale": 0.0}, "scale .*0"),
+        ("arcface", {"margin": 28.6}, "margin .*radians.*28.6"),
     ],
 )
 def test_a_wrong_setting_is_named(name, settings, message):
@@ -215,12 +215,12 @@ def test_a_wrong_setting_is_named(name, settings, message):
 @pytest.mark.parametrize("name", [name for name in LOSSES if "from_pml" in LOSSES[name].__module__])
 def test_numbers_of_classes_and_dimensions_are_checked(name):
     for sizes in ((0, 6), (4, 0)):
-        with pytest.raises(ValueError, match="must be a whole number, at least 1, got 0"):
+        with pytest.raises(ValueError, match=r"(num_classes|embedding_size) .*got 0"):
             build_loss(name, *sizes)
 
 
 def test_a_batch_that_cannot_serve_is_refused_with_the_cure():
-    with pytest.raises(ValueError, match="Triplet needs at least 2 classes with 2 samples each"):
+    with pytest.raises(ValueError, match=r"Triplet .*2 classes .*2 samples"):
         build_loss("triplet", 4, 6)(torch.randn(4, 6), torch.arange(4))
 
 
@@ -228,7 +228,7 @@ def test_one_row_that_is_not_a_number_is_named_also_by_a_miner():
     points = close_points(0.5)
     points[3] = math.nan
     for name in ("triplet", "margin", "multi_similarity", "cosface"):
-        with pytest.raises(ValueError, match=r"embeddings hold NaN or infinity in 1 of 32 rows \(3\)"):
+        with pytest.raises(ValueError, match=r"embeddings .*NaN .*1 of 32 rows \(3\)"):
             build_loss(name, 4, 6)(points, LABELS)
 
 

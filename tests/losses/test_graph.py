@@ -72,7 +72,7 @@ def test_odd_batches_give_finite_gradients_or_a_clear_error(name, dtype, embeddi
     needs_two = name in ("hist", "intra_batch")
     without_pairs = name == "cbml" and len(labels.unique()) in (1, len(labels))
     if without_pairs or (needs_two and len(labels) == 1):
-        with pytest.raises(ValueError, match=r"in (a|the) batch.*; raise batches"):
+        with pytest.raises(ValueError, match=r"raise batches\."):
             loss(embeddings, labels)
         return
     with torch.autocast("cpu", torch.bfloat16):
@@ -86,7 +86,7 @@ def test_odd_batches_give_finite_gradients_or_a_clear_error(name, dtype, embeddi
 @pytest.mark.parametrize("name", ["hist", "intra_batch"])
 def test_one_sample_is_refused_in_training_and_served_in_evaluation(name):
     loss = build_loss(name, 5, 4)
-    with pytest.raises(ValueError, match="at least 2 embeddings in a batch"):
+    with pytest.raises(ValueError, match="2 embeddings"):
         loss(torch.ones(1, 4), torch.tensor([0]))
     assert torch.isfinite(loss.eval()(torch.ones(1, 4), torch.tensor([0])))
 
@@ -215,17 +215,17 @@ def test_a_single_class_is_refused(name):
 @pytest.mark.parametrize("name", CASES)
 def test_wrong_input_is_refused(name):
     loss = build_loss(name, 5, 4, **CASES[name].settings)
-    with pytest.raises(ValueError, match="labels must be 0 to 4"):
+    with pytest.raises(ValueError, match=r"labels .*0 to 4"):
         loss(torch.randn(4, 4), torch.tensor([0, 0, 1, 5]))
-    with pytest.raises(ValueError, match="embeddings have 3 dimensions"):
+    with pytest.raises(ValueError, match="3 dimensions"):
         loss(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
-    with pytest.raises(ValueError, match="embeddings hold NaN or infinity in 1 of 4 rows"):
+    with pytest.raises(ValueError, match=r"embeddings .*NaN .*1 of 4 rows"):
         loss(torch.tensor([[torch.nan] * 4] + [[1.0, 2, 3, 4]] * 3), torch.tensor([0, 0, 1, 1]))
 
 
 def test_group_loss_refuses_a_batch_of_anchors_alone():
     loss, embeddings = build_loss("group_loss", 4, 6), torch.randn(8, 6)
-    with pytest.raises(ValueError, match=r"all samples are anchors: .* more than 2 samples"):
+    with pytest.raises(ValueError, match=r"anchors.* 2 samples"):
         loss(embeddings, torch.arange(4).repeat(2))
     assert loss(embeddings, torch.arange(2).repeat(4)) > 0
     assert card_of("group_loss").min_samples == 3

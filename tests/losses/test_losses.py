@@ -9,21 +9,21 @@ from softwarp.losses import LOSSES, ProxyNCAppLoss, build_loss, card_of, proxy_n
 
 
 def test_a_name_that_is_not_there_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="no loss is called 'warped_sotfmax'; did you mean warped_softmax"):
+    with pytest.raises(ValueError, match=r"'warped_sotfmax'.*did you mean warped_softmax"):
         build_loss("warped_sotfmax", 3, 2)
-    with pytest.raises(ValueError, match="no loss is called 'HIST'; did you mean hist"):
+    with pytest.raises(ValueError, match=r"'HIST'.*did you mean hist"):
         build_loss("HIST", 3, 2)
 
 
 def test_a_setting_that_is_not_there_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="warped_softmax has no setting 'aplha'; did you mean alpha"):
+    with pytest.raises(ValueError, match=r"warped_softmax .*'aplha'.*did you mean alpha"):
         build_loss("warped_softmax", 3, 2, aplha=2.0)
-    with pytest.raises(ValueError, match="proxy_nca_pp has no setting 'aplha'"):
+    with pytest.raises(ValueError, match=r"proxy_nca_pp .*'aplha'"):
         build_loss("hierarchical_proxies", 6, 2, aplha=2.0)
 
 
 def test_a_setting_of_the_wrong_type_is_named_with_its_default():
-    message = r"recall_at_k cannot be made with cutoffs=4 \(default \(1, 2, 4, 8, 16\)\): "
+    message = r"recall_at_k .*cutoffs=4 \(default \(1, 2, 4, 8, 16\)\)"
     with pytest.raises(ValueError, match=message):
         build_loss("recall_at_k", 10, 16, cutoffs=4)
 
@@ -91,5 +91,5 @@ def test_proxy_nca_pp_refuses_a_scale_that_is_not_positive():
 
 def test_a_loss_without_a_card_is_told_so(monkeypatch):
     monkeypatch.setitem(LOSSES, "bare", torch.nn.Identity)
-    with pytest.raises(ValueError, match="the loss bare has no card"):
+    with pytest.raises(ValueError, match=r"bare .*card"):
         card_of("bare")

@@ -108,7 +108,7 @@ def test_degenerate_batches_are_finite(name, settings):
 def test_one_sample_and_one_known_class(name, settings):
     embeddings, labels = batch(size=1)
     if settings.get("feature_norm"):
-        with pytest.raises(ValueError, match="feature_norm needs two samples"):
+        with pytest.raises(ValueError, match="feature_norm"):
             make(name, settings)(embeddings, labels)
         return
     assert all_finite(make(name, settings), embeddings, labels)
@@ -155,33 +155,33 @@ def test_autocast_changes_nothing(name, settings):
 def test_refuses_bad_batches(name):
     loss = build_loss(name, CLASSES, SIZE)
     labels = torch.tensor([0, 1])
-    with pytest.raises(ValueError, match="embeddings have 3 dimensions"):
+    with pytest.raises(ValueError, match="3 dimensions"):
         loss(torch.randn(2, 3), labels)
-    with pytest.raises(ValueError, match="labels must be 0 to 4"):
+    with pytest.raises(ValueError, match=r"labels .*0 to 4"):
         loss(torch.randn(2, SIZE), labels + CLASSES)
-    with pytest.raises(ValueError, match="embeddings hold NaN"):
+    with pytest.raises(ValueError, match=r"embeddings .*NaN"):
         loss(torch.full((2, SIZE), math.nan), labels)
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("power", {"exponent": 0.0}, "exponent must be positive"),
-        ("scaled", {"factor": -1.0}, "factor must be positive"),
-        ("scaled", {"scale": math.inf}, "scale must be positive and finite"),
-        ("magface", {"lower_norm": 0.0}, "lower_norm must be positive"),
-        ("magface", {"upper_norm": 5.0}, "needs lower_norm < upper_norm"),
+        ("power", {"exponent": 0.0}, "exponent .*0"),
+        ("scaled", {"factor": -1.0}, "factor .*-1"),
+        ("scaled", {"scale": math.inf}, "scale .*inf"),
+        ("magface", {"lower_norm": 0.0}, "lower_norm .*0"),
+        ("magface", {"upper_norm": 5.0}, "lower_norm < upper_norm"),
         ("magface", {"lower_margin": 0.9}, "lower_margin <= upper_margin"),
-        ("l2_softmax", {"alpha": 0.0}, "alpha must be positive"),
-        ("cross_entropy", {"dropout": 1.0}, "dropout must be in"),
-        ("cross_entropy", {"label_smoothing": -0.1}, "label_smoothing and dropout"),
-        ("center_contrastive", {"margin": -0.1}, "margin and weight must be at least 0"),
-        ("hierarchical_proxies", {"coarse_classes": 6}, "coarse_classes must be a whole number of 1 to 5"),
-        ("hierarchical_proxies", {"coarse_classes": 1.5}, "coarse_classes must be a whole number"),
-        ("hierarchical_proxies", {"refresh": 0}, "refresh must be a whole number of at least 1"),
-        ("hierarchical_proxies", {"weight": 0.0}, "weight must be positive"),
-        ("hierarchical_proxies", {"loss": "l2_softmax"}, "l2_softmax cannot be made hierarchical"),
-        ("hierarchical_proxies", {"loss": "hierarchical_proxies"}, "cannot be made hierarchical"),
+        ("l2_softmax", {"alpha": 0.0}, "alpha .*0"),
+        ("cross_entropy", {"dropout": 1.0}, "dropout .*1.0"),
+        ("cross_entropy", {"label_smoothing": -0.1}, "label_smoothing .*-0.1"),
+        ("center_contrastive", {"margin": -0.1}, "margin .*-0.1"),
+        ("hierarchical_proxies", {"coarse_classes": 6}, "coarse_classes .*1 to 5.*6"),
+        ("hierarchical_proxies", {"coarse_classes": 1.5}, "coarse_classes .*1.5"),
+        ("hierarchical_proxies", {"refresh": 0}, "refresh .*0"),
+        ("hierarchical_proxies", {"weight": 0.0}, "weight .*0"),
+        ("hierarchical_proxies", {"loss": "l2_softmax"}, "l2_softmax .*hierarchical"),
+        ("hierarchical_proxies", {"loss": "hierarchical_proxies"}, "hierarchical_proxies .*hierarchical"),
     ],
 )
 def test_refuses_bad_settings(name, settings, message):

@@ -165,43 +165,43 @@ def test_half_precision_and_autocast_equal_the_value_of_their_input(name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_that_cannot_be_ranked_is_refused(name):
     loss = build_loss(name, 5, 4)
-    with pytest.raises(ValueError, match="needs at least 2 classes with 2 samples"):
+    with pytest.raises(ValueError, match=r"2 classes .*2 samples.*4 classes with 1"):
         loss(torch.randn(4, 4), torch.arange(4))
-    with pytest.raises(ValueError, match="needs at least 2 classes"):
+    with pytest.raises(ValueError, match=r"2 classes .*got 1 classes"):
         loss(torch.randn(4, 4), torch.zeros(4, dtype=torch.long))
-    with pytest.raises(ValueError, match="labels must be 0 to 4"):
+    with pytest.raises(ValueError, match=r"labels .*0 to 4"):
         loss(torch.randn(4, 4), torch.tensor([0, 0, 5, 5]))
     with pytest.raises(ValueError, match="embedding_size"):
         loss(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
     broken = torch.randn(4, 4)
     broken[2, 1] = float("nan")
-    with pytest.raises(ValueError, match=r"embeddings hold NaN or infinity in 1 of 4 rows \(2\)"):
+    with pytest.raises(ValueError, match=r"embeddings .*NaN .*1 of 4 rows \(2\)"):
         loss(broken, torch.tensor([0, 0, 1, 1]))
 
 
 @pytest.mark.parametrize("function", [smooth_ap_loss, sup_ap_loss, recall_at_k_loss, blackbox_ap_loss])
 def test_the_functions_refuse_a_batch_without_positives(function):
-    with pytest.raises(ValueError, match="no sample has another one of its class"):
+    with pytest.raises(ValueError, match=r"no sample .*batches\.samples"):
         function(torch.randn(3, 2), torch.arange(3))
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("smooth_ap", {"temperature": 0.0}, "temperature must be positive"),
-        ("roadmap", {"knee": -1.0}, "knee must be positive"),
-        ("softbin_ap", {"bins": 1}, "bins must be at least 2"),
-        ("blackbox_ap", {"interpolation": 0.0}, "interpolation must be positive"),
-        ("blackbox_recall", {"weighting": "square"}, "weighting must be one of log, loglog"),
-        ("recall_at_k", {"cutoffs": [0]}, "cutoffs must be numbers of at least 1"),
-        ("contextual", {"neighbours": 1}, "neighbours must be a whole number, at least 2"),
-        ("osap", {"scale": -1.0}, "scale must be positive"),
+        ("smooth_ap", {"temperature": 0.0}, "temperature .*0"),
+        ("roadmap", {"knee": -1.0}, "knee .*-1"),
+        ("softbin_ap", {"bins": 1}, "bins .*2, got 1"),
+        ("blackbox_ap", {"interpolation": 0.0}, "interpolation .*0"),
+        ("blackbox_recall", {"weighting": "square"}, "weighting .*log, loglog.*square"),
+        ("recall_at_k", {"cutoffs": [0]}, r"cutoffs .*\[0\]"),
+        ("contextual", {"neighbours": 1}, "neighbours .*2, got 1"),
+        ("osap", {"scale": -1.0}, "scale .*-1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(name, settings, message):
     with pytest.raises(ValueError, match=message):
         build_loss(name, 5, 4, **settings)
-    with pytest.raises(ValueError, match="num_classes and embedding_size must be at least 1"):
+    with pytest.raises(ValueError, match=r"num_classes .*got 0 and 4"):
         build_loss(name, 0, 4)
 
 
@@ -301,7 +301,7 @@ def test_the_authors_rank_the_query_too(temperature):
 
 
 def test_recall_has_one_temperature_or_one_for_each_cutoff():
-    with pytest.raises(ValueError, match="recall_temperature has 3 values for 5 cutoffs"):
+    with pytest.raises(ValueError, match=r"recall_temperature .*3 .*5 "):
         build_loss("recall_at_k", 5, 4, recall_temperature=(1.0, 2.0, 4.0))
     with pytest.raises(ValueError, match=r"recall_temperature .*-1"):
         build_loss("recall_at_k", 5, 4, cutoffs=(1, 2), recall_temperature=(1.0, -1.0))

@@ -44,14 +44,14 @@ def test_packaged_weights_land_in_the_efficientnet_in_order():
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda weights: weights.pop("b.weight"), "holds 3 tensors, the model 4"),
+        (lambda weights: weights.pop("b.weight"), "3 tensors.* 4"),
         (
             lambda weights: weights.update({"b.weight": torch.zeros(3, 2)}),
-            r"b.weight \[3, 2\] stands where 1",
+            r"b.weight \[3, 2\] .* 1.weight",
         ),
         (
             lambda weights: weights.update({"a.bias": weights.pop("a.bias")}),
-            "b.weight .* stands where 0.bias",
+            "b.weight .* 0.bias",
         ),
     ],
 )
@@ -71,7 +71,7 @@ SHAPES = {"weight": (2, 2), "bias": (2,)}
 
 def test_weights_of_the_same_shape_are_told_apart_by_their_last_name():
     weights = {f"bn.{name}": torch.ones(2) for name in ("weight", "bias", "running_var", "running_mean")}
-    with pytest.raises(ValueError, match=r"bn\.running_var .* stands where running_mean"):
+    with pytest.raises(ValueError, match=r"bn\.running_var .* running_mean"):
         load_in_order(torch.nn.BatchNorm1d(2), weights, classifier="_fc")
 
 
@@ -131,7 +131,7 @@ class Giving(torch.nn.Module):
 @pytest.mark.parametrize("output", [torch.zeros(1, 5, 2, 2), torch.zeros(1, 4), [torch.zeros(1, 4, 2, 2)]])
 def test_a_model_that_gives_no_map_of_its_features_is_refused(output):
     assert TimmBackbone(Giving(torch.zeros(1, 4, 2, 2)))(torch.zeros(1, 3, 8, 8)).shape == (1, 4, 2, 2)
-    with pytest.raises(ValueError, match="Giving of timm gives no map of 4 features"):
+    with pytest.raises(ValueError, match=r"Giving .*4 features"):
         TimmBackbone(Giving(output))(torch.zeros(1, 3, 8, 8))
 
 
@@ -170,17 +170,17 @@ def test_a_file_of_another_model_is_refused_by_name(classifier_weights, change, 
 
 
 def test_files_that_hold_no_weights_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no weights file"):
+    with pytest.raises(FileNotFoundError, match=r"none\.pth"):
         read_weights(tmp_path / "none.pth")
     for name in ("noise.pth", "noise.safetensors", "empty.pth"):
         (tmp_path / name).write_bytes(b"" if "empty" in name else b"not a file of weights")
-        with pytest.raises(ValueError, match="cannot be read as weights"):
+        with pytest.raises(ValueError, match=rf"{name} cannot"):
             read_weights(tmp_path / name)
     torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(ValueError, match="holds no state dict"):
+    with pytest.raises(ValueError, match=r"list\.pth .*state dict"):
         read_weights(tmp_path / "list.pth")
     torch.save({"model": torch.nn.Linear(1, 1)}, tmp_path / "code.pth")  # a pickled object, never run
-    with pytest.raises(ValueError, match="cannot be read as weights"):
+    with pytest.raises(ValueError, match=r"code\.pth cannot"):
         read_weights(tmp_path / "code.pth")
 
 
@@ -196,7 +196,7 @@ def test_without_a_hub_the_cures_are_named(monkeypatch, tmp_path):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A hub of one's own: call it with an address; its cache is empty."""
+    """A private hub: call it with an address; its cache is empty."""
     constants = pytest.importorskip("huggingface_hub").constants
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
@@ -217,11 +217,11 @@ def nobody():
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
-def test_a_hub_out_of_reach_is_told_without_retries(monkeypatch, hub):
+def test_a_hub_out_of_reach_is_reported_without_retries(monkeypatch, hub):
     address = nobody()
     hub(address)
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"would wait {seconds} s to try again"))
-    with pytest.raises(ValueError, match=rf"no answer from {address}/timm/.*refused.*model.pretrained=PATH"):
+    with pytest.raises(ValueError, match=rf"{address}/timm/.*refused.*model.pretrained=PATH"):
         build_backbone("test_resnet", pretrained=True)
 
 
@@ -239,7 +239,7 @@ def test_a_hub_that_answers_is_left_to_timm(hub):
     with HTTPServer(("127.0.0.1", 0), Refusal) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         hub(f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(ValueError, match="timm cannot build test_resnet") as caught:
+        with pytest.raises(ValueError, match=r"timm .*test_resnet") as caught:
             build_backbone("test_resnet", pretrained=True)
         server.shutdown()
     assert "no answer" not in str(caught.value)
@@ -267,7 +267,7 @@ def test_weights_in_the_cache_need_no_hub(hub, classifier_weights):
 
 @pytest.mark.parametrize("name", ["small_conv", "bn_inception"])
 def test_backbones_without_packaged_weights_say_so(name):
-    with pytest.raises(ValueError, match=f"no package holds weights of {name}"):
+    with pytest.raises(ValueError, match=rf"{name};.*model\.pretrained=PATH"):
         build_backbone(name, pretrained=True)
 
 
@@ -281,9 +281,9 @@ def test_unknown_names_are_answered_with_the_nearest_of_ours_and_timms(name, nea
 
 
 def test_unknown_tags_and_models_without_a_map_are_refused():
-    with pytest.raises(ValueError, match=r"timm cannot build resnet18\.nonsense: Invalid pretrained tag"):
+    with pytest.raises(ValueError, match=r"resnet18\.nonsense: Invalid pretrained tag"):
         build_backbone("resnet18.nonsense")
-    with pytest.raises(ValueError, match="timm cannot build pit_ti_224: it gives no map"):
+    with pytest.raises(ValueError, match=r"pit_ti_224: .*map"):
         build_backbone("pit_ti_224")
 
 

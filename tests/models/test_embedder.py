@@ -126,15 +126,13 @@ def test_without_a_head_pooled_features_are_the_embeddings():
         expected = model.backbone(GLYPHS / 255).mean(dim=(2, 3))
         torch.testing.assert_close(model(GLYPHS), expected)
     assert model.head_parameters() == []
-    with pytest.raises(
-        ValueError, match=r"128 features of the backbone, not 8; set model\.embedding_size=128"
-    ):
+    with pytest.raises(ValueError, match=r"128 features.* 8; .*model\.embedding_size=128"):
         Embedder("small_conv", 8, head="none")
 
 
 def test_wrong_choices_are_named():
     for name in ("pooling", "norm", "head", "head_init"):
-        with pytest.raises(ValueError, match=f"{name} is one of .*, not 'median'"):
+        with pytest.raises(ValueError, match=f"{name} .*'median'"):
             Embedder("small_conv", 8, **{name: "median"})
 
 
@@ -208,7 +206,7 @@ def test_grey_images_are_repeated_and_colour_is_refused_by_a_grey_backbone():
     images = torch.randint(256, (2, 1, 64, 64), dtype=torch.uint8)
     with torch.no_grad():
         assert torch.equal(model(images), model(images.repeat(1, 3, 1, 1)))
-    with pytest.raises(ValueError, match="reads 1 channels, these images have 3"):
+    with pytest.raises(ValueError, match=r"1 channels.* 3;"):
         Embedder("small_conv", 8)(torch.zeros(2, 3, 32, 32))
-    with pytest.raises(ValueError, match="reads 3 channels, these images have 4"):
+    with pytest.raises(ValueError, match=r"3 channels.* 4;"):
         model(torch.zeros(2, 4, 32, 32))

@@ -40,7 +40,7 @@ def test_a_stopped_demo_resumes_to_the_same_table(tmp_path):
     bars = Bars(0, None)
     assert metrics(demo.run_demo(tmp_path / "cut", progress=bars)) == metrics(whole)
     assert first.stat().st_mtime_ns == before
-    assert -bars.steps == 2 * STEPS - 6  # the second goes on after its first epoch
+    assert -bars.steps == 2 * STEPS - 6  # the second resumes after its first epoch
 
 
 def test_a_finished_demo_restarts_and_what_it_left_is_not_taken_for_the_new_one(tmp_path):

@@ -11,7 +11,7 @@ def write(root, *paths, text=""):
 
 
 def make_cub(root, classes=4):
-    """A CUB folder of two images a class, listed with the last class first."""
+    """A CUB folder of two images per class, listed with the last class first."""
     names = [f"{i:03d}.Bird {i}" for i in range(1, classes + 1)]  # with a space, as in one's own copy
     paths = [f"{name}/{name}_{k}.jpg" for name in reversed(names) for k in (0, 1)]
     write(root, *(f"images/{path}" for path in paths))

@@ -14,7 +14,7 @@ def work(rank, folder):
     whole, labels = processes.whole_batch(embeddings, torch.tensor([rank, rank]))
     (whole**2).sum().backward()
     calls = []
-    told = processes.from_main(lambda: calls.append(1) or {"map@r": 0.5})
+    shared = processes.from_main(lambda: calls.append(1) or {"map@r": 0.5})
     try:
         processes.from_main(lambda: 1 / 0)
     except ZeroDivisionError as error:
@@ -30,7 +30,7 @@ def work(rank, folder):
         "whole": whole.flatten().tolist(),
         "labels": labels.tolist(),
         "gradient": embeddings.grad.flatten().tolist(),
-        "told": told,
+        "shared": shared,
         "calls": len(calls),
         "refusal": refusal,
         "averaged": parameter.grad.item(),

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from softwarp.repeats import Repeats
     from softwarp.tables import Table
 
-METRICS = ("recall@1", "map@r", "nmi", "avg_dtp")  # more would not fit beside each other
+METRICS = ("recall@1", "map@r", "nmi", "avg_dtp")  # more would not fit on a line
 
 
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, also those of --seeds.")],
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, including those of --seeds.")],
 ) -> None:
-    """Print finished runs side by side, in percent; those of several seeds with mean and deviation.
+    """Print finished runs side by side, in percent, with mean and deviation for several seeds.
 
     \b
     softwarp train loss.name=arcface --seeds 3 --output runs/arcface
@@ -32,12 +32,12 @@ def compare(
     Console().print(table(rows).terminal())
     runs = [run for row in rows.values() for run in row.runs]
     if len({(run.data_sha256, run.split, run.classes.evaluated) for run in runs}) > 1:
-        text = "these runs were not all evaluated on the same classes: their figures cannot be compared"
+        text = "these runs were evaluated on different classes, so their figures cannot be compared"
         typer.secho(text, fg="yellow", err=True)
 
 
 def table(rows: "dict[Path, Repeats]") -> "Table":
-    """Return a row per run or set of seeds, and one per untrained model that they were measured against."""
+    """Return a row per run or set of seeds, and a row per untrained model they are compared with."""
     from softwarp.tables import Row, metric_table
 
     shared = _shared_folder(rows)
@@ -55,7 +55,7 @@ def table(rows: "dict[Path, Repeats]") -> "Table":
 
 
 def _shared_folder(folders: Iterable[Path]) -> Path | None:
-    """The folder that holds them all: without it names are short and fit beside the figures."""
+    """The folder that holds them all: without it names are short enough to fit next to the figures."""
     try:
         return Path(commonpath([folder.absolute().parent for folder in folders]))
     except ValueError:  # on several drives

@@ -1,4 +1,4 @@
-"""`softwarp data`: fetch data sets and check them."""
+"""`softwarp data`: downloads data sets and checks them."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from softwarp.data.check import Prospect
     from softwarp.data.tables import Table
 
-LARGEST, SMALLEST = 12, 6  # classes that are shown, of many
+LARGEST, SMALLEST = 12, 6  # classes that are shown, if there are many
 
 app = typer.Typer(
-    help="Fetch data sets, and say what training will do with images.",
+    help="Download data sets, and check what training will do with your images.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-To = Annotated[Path, typer.Option("--to", help="Folder that gets the data set's own folder.")]
+To = Annotated[Path, typer.Option("--to", help="Folder in which the data set's folder is created.")]
 Address = Annotated[str | None, typer.Option(help="A mirror with the same archive.")]
 
 
 @app.command()
 def cub(to: To, address: Address = None) -> None:
-    """Fetch CUB-200-2011 (11,788 images of birds, 1.1 GB) from its authors.
+    """Download CUB-200-2011 (11,788 images of birds, 1.1 GB) from its authors.
 
     The same command resumes a transfer that was stopped.
     """
@@ -37,7 +37,7 @@ def cub(to: To, address: Address = None) -> None:
 
 @app.command()
 def sop(to: To, address: Address = None) -> None:
-    """Fetch Stanford Online Products (120,053 images, 2.9 GB) from its authors.
+    """Download Stanford Online Products (120,053 images, 2.9 GB) from its authors.
 
     The same command resumes a transfer that was stopped.
     """
@@ -46,7 +46,7 @@ def sop(to: To, address: Address = None) -> None:
 
 @app.command()
 def cars() -> None:
-    """Say how to get Cars196, which has no official address any more."""
+    """Explain how to get Cars196, which no longer has an official address."""
     from softwarp.data.downloads import CARS
 
     typer.echo(CARS)
@@ -56,16 +56,19 @@ def cars() -> None:
 def check(
     root: Annotated[Path, typer.Argument(help="The data's folder, or a CSV file.")],
     name: Annotated[
-        str | None, typer.Option(help="Layout: cub, cars, sop, inshop, folder or csv; else by what ROOT is.")
+        str | None,
+        typer.Option(
+            help="Layout: cub, cars, sop, inshop, folder or csv. Default: csv for a file, else folder."
+        ),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(min=1, help="How deep class folders lie, as data.depth; else 1.")
+        int | None, typer.Option(min=1, help="Depth of the class folders, like data.depth. Default: 1.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Images decoded at a time; else one for each core.")
+        int | None, typer.Option(min=1, help="Images decoded at a time. Default: one per core.")
     ] = None,
 ) -> None:
-    """Say what training will do with these images, and decode each of them once.
+    """Show what training will do with these images, and decode each of them once.
 
     Lists classes, splits, which classes are held out, what is left out and which images cannot be read. The
     exit code is 1 if training would refuse or an image is broken.
@@ -91,19 +94,19 @@ def check(
     for image in broken:
         _say(f"broken: {image.reason}")
     if broken:
-        _say(f"broken images, which training skips: {len(broken):,}; replace or remove them")
+        _say(f"broken images: {len(broken):,}; training skips them, so replace or remove them")
     for prospect in (test, validation):
         _say(f"--protocol {prospect.split}: {_what_training_does(prospect)}")
     if test.refusal or broken:
         raise typer.Exit(1)
-    _say("all can be read, all is ready for training")
+    _say("every image can be read; ready for training")
 
 
 def _fetch(name: str, to: Path, address: str | None) -> None:
     from softwarp.data.downloads import download, is_there
 
     if is_there(name, to):
-        typer.echo(f"{name} is in {to} already")
+        typer.echo(f"{name} is already in {to}")
         return
     with _progress("{task.percentage:>3.0f}%") as progress:
         task = progress.add_task("connecting", total=None)
@@ -119,7 +122,7 @@ def _fetch(name: str, to: Path, address: str | None) -> None:
 
 
 def _show(table: "Table", test: "Prospect") -> None:
-    """Print the counts and a table of classes; of many the largest and the smallest."""
+    """Print the counts and a table of classes; if there are many, the largest and the smallest."""
     from rich.console import Console
 
     from softwarp.data.check import roles, sizes
@@ -140,7 +143,7 @@ def _show(table: "Table", test: "Prospect") -> None:
     _say(", ".join(parts))
     single = [name for name in order if counts[name] == 1]
     if single:
-        _say(f"classes of one image, which finds no other of its class: {len(single):,} ({_some(single)})")
+        _say(f"classes with a single image, so nothing to find: {len(single):,} ({_some(single)})")
 
 
 def _what_training_does(prospect: "Prospect") -> str:
@@ -149,7 +152,7 @@ def _what_training_does(prospect: "Prospect") -> str:
         return f"training would refuse: {prospect.refusal}"
     return (
         f"trains on {len(trained.classes):,} classes ({trained.images:,} images), is judged on "
-        f"{len(judged.classes):,} that are held out ({judged.images:,} images): {_some(judged.classes)}"
+        f"{len(judged.classes):,} held-out classes ({judged.images:,} images): {_some(judged.classes)}"
     )
 
 

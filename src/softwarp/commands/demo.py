@@ -11,10 +11,10 @@ def demo(
         Path, typer.Option(help="Folder for the three runs, demo.json and report.html.")
     ] = Path("runs/demo"),
     seed: Annotated[
-        int, typer.Option(min=0, max=2**31 - 1, help="Decides initial weights, batches and clustering.")
+        int, typer.Option(min=0, max=2**31 - 1, help="Seed of initial weights, batches and clustering.")
     ] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few classes and epochs: seconds, poor figures.")
+        bool, typer.Option("--quick", help="Few classes and epochs: takes seconds, gives poor figures.")
     ] = False,
 ) -> None:
     """Train three losses on glyphs and compare them on characters that none of them saw.

@@ -1,4 +1,4 @@
-"""`softwarp evaluate`: runs, and embeddings made elsewhere, in numbers."""
+"""`softwarp evaluate`: metrics of a run, or of embeddings made elsewhere."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,58 +21,60 @@ def evaluate(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="One class a row: .npy, .txt or .csv (column `label`); else the file's array `labels`."
+            help="One class per row: .npy, .txt or .csv (column `label`). Default: the file's `labels` array."
         ),
     ] = None,
-    gallery: Annotated[Path | None, typer.Option(help="Search these embeddings instead of the rest.")] = None,
+    gallery: Annotated[
+        Path | None, typer.Option(help="Search these embeddings instead of the other rows.")
+    ] = None,
     gallery_labels: Annotated[Path | None, typer.Option(help="Their labels.")] = None,
     queries: Annotated[
         Path | None,
-        typer.Option(help="Row numbers (.txt, .npy) that are queries; the other rows are the gallery."),
+        typer.Option(help="Numbers of the rows that are queries (.txt, .npy); the others are the gallery."),
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Name of the array where a file holds several.")] = None,
+    key: Annotated[str | None, typer.Option(help="Name of the array, if a file holds several.")] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(help="Any of retrieval, clustering, geometry; else those of the run, or retrieval."),
+        typer.Option(help="Any of retrieval, clustering, geometry. Default: those of the run, or retrieval."),
     ] = None,
     ks: Annotated[
         str | None,
-        typer.Option(help="The K of recall@K; else those of the run, or 1,2,4,8 as far as there are items."),
+        typer.Option(help="K of recall@K. Default: those of the run, or 1,2,4,8 up to the number of items."),
     ] = None,
-    map_ks: Annotated[str, typer.Option(help="The K of map@K.")] = "",
-    ndcg_ks: Annotated[str, typer.Option(help="The K of ndcg@K.")] = "",
+    map_ks: Annotated[str, typer.Option(help="K of map@K.")] = "",
+    ndcg_ks: Annotated[str, typer.Option(help="K of ndcg@K.")] = "",
     distance: Annotated[
-        str | None, typer.Option(help="euclidean or cosine; else that of the run's loss, or euclidean.")
+        str | None, typer.Option(help="euclidean or cosine. Default: that of the run's loss, or euclidean.")
     ] = None,
     bootstrap: Annotated[
-        int, typer.Option(min=0, help="Resamples of classes for the 95% intervals; 0 for none.")
+        int, typer.Option(min=0, help="Class resamples for the 95% intervals; 0 for none.")
     ] = 1000,
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, max=2**31 - 1, help="Decides k-means and the resamples; else that of the run, or 0."
+            min=0, max=2**31 - 1, help="Seed of k-means and resampling. Default: that of the run, or 0."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure a run, or embeddings made elsewhere, exactly and in bounded memory.
 
-    A run is measured as it was when it ended: the figures are those of its result.json.
+    A run is measured with its own settings: the figures match its result.json.
 
     Retrieval (each query searches all others, never itself; ties by index):
 
     \b
     recall@K      share of queries with a positive among their K nearest
     precision@1   the same as recall@1
-    r_precision   share of positives among the R nearest, R being a query's number of positives
+    r_precision   share of positives among the R nearest, where R is the number of positives
     map@r         mean over the R nearest of the precision at each positive
-    map@K         the same over the K nearest, of min(R, K) possible ones
-    ndcg@K        discounted gain of the positives among the K nearest, of the best possible
+    map@K         the same over the K nearest, divided by min(R, K)
+    ndcg@K        discounted gain of the positives among the K nearest, over the best possible
 
     Clustering (seeded k-means, as many clusters as classes):
 
     \b
-    nmi           mutual information of clusters and classes over the arithmetic mean of entropies
+    nmi           mutual information of clusters and classes over their entropies' arithmetic mean
     nmi_geometric the same over their geometric mean, as ProxyNCA++ and HIST report it
     ami           mutual information adjusted for chance
 
@@ -82,7 +84,7 @@ def evaluate(
     compactness         mean distance between two embeddings of a class, averaged over classes
     separability        mean distance from a class's mean to the nearest other class's mean
     separability_ratio  separability / compactness
-    spectral_decay      KL of a flat spectrum from that of the embeddings: 0 when all directions are used
+    spectral_decay      KL from the flat spectrum to the embeddings' own: 0 if all directions are used
     effective_rank      number of directions in use, exp of the spectrum's entropy
 
     95% intervals come from a bootstrap over classes. docs/metrics.md gives every definition.
@@ -98,7 +100,7 @@ def evaluate(
         source /= "embeddings.safetensors"
     chosen = labels or gallery or gallery_labels or queries or key
     if usual and chosen and "gallery" in arrays:
-        raise ValueError(f"{source.parent} has queries and a gallery of its own; leave out {chosen}")
+        raise ValueError(f"{source.parent} has its own queries and gallery; omit {chosen}")
     if usual and not chosen:
         sides: Tables = tuple(arrays.get(name) for name in ARRAYS)  # type: ignore[assignment]
     else:
@@ -152,7 +154,7 @@ def _numbers(text: str, option: str) -> list[int]:
         return [int(word) for word in _words(text)]
     except ValueError:
         raise ValueError(
-            f"{option} takes whole numbers with commas between, like 1,2,4,8; got {text!r}"
+            f"{option} takes whole numbers separated by commas, like 1,2,4,8; got {text!r}"
         ) from None
 
 

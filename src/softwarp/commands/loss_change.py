@@ -1,4 +1,4 @@
-"""What `loss.name=X` on the command line takes from the recipe, and what from the card of X."""
+"""What `loss.name=X` on the command line takes from the recipe, and what it takes from X's card."""
 
 import re
 from typing import Any
@@ -12,10 +12,10 @@ LARGE_EPS = 0.1  # of an optimizer: with it Adam is nearly SGD with momentum, an
 
 
 def explain_change(settings: dict[str, Any], name: str) -> list[str]:
-    """Return what a recipe keeps when it gets the loss of that name, and what the loss's card gives: a line.
+    """Return a line on what the recipe keeps when it gets this loss, and what comes from the loss's card.
 
-    A second line warns of an optimizer's eps that the loss was not published with. A recipe that has this
-    loss already needs no word.
+    A second line warns of an optimizer eps that the loss was not published with. There are no lines for a
+    recipe that already has this loss.
     """
     card, recipe = card_of(name), parse_recipe(change_loss(settings, name))
     if settings["loss"]["name"] == name:
@@ -25,19 +25,19 @@ def explain_change(settings: dict[str, Any], name: str) -> list[str]:
     eps = "" if optimizer.name == "sgd" else f" with eps {optimizer.eps:g}"
     lines = [
         f"from the recipe: data, model, epochs, the model's rates, {optimizer.name}{eps}, batches of {size}; "
-        f"from the card of {name}: its settings, {card.proxy_rate_ratio:g} times the head's rate for what it "
-        f"owns. Its training there ({card.training.by}): {str(card.training).partition(' (')[0]}"
+        f"from the card of {name}: its settings, {card.proxy_rate_ratio:g} times the head's rate for its own "
+        f"parameters. How it was trained ({card.training.by}): {str(card.training).partition(' (')[0]}"
     ]
     if eps and optimizer.eps >= LARGE_EPS > published_eps(card.training):
         lines.append(
             f"optimizer.eps {optimizer.eps:g} suits few losses, and {name} was not trained with it: "
-            "set optimizer.eps=1e-8 and lower rates"
+            "set optimizer.eps=1e-8 and lower the learning rates"
         )
     return lines
 
 
 def published_eps(training: Training) -> float:
-    """Return the optimizer's eps that a card speaks of, 0 where it does not.
+    """Return the optimizer eps that a card mentions, 0 if it mentions none.
 
     >>> published_eps(card_of("proxy_nca_pp").training)
     1.0

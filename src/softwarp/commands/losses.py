@@ -1,4 +1,4 @@
-"""`softwarp losses`: which losses there are, and what each is."""
+"""`softwarp losses`: lists the losses, or explains one."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def losses(
-    name: Annotated[str | None, typer.Argument(help="A loss to explain; without it all are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A loss to explain; by default all are listed.")] = None,
 ) -> None:
     """List the losses, or explain one: paper, equation, settings, what a batch needs, search space."""
     from rich.console import Console
@@ -53,8 +53,8 @@ def _explanation(name: str) -> "Table":
         "set by phases": ", ".join(phase_settings_of(loss)),
         "a batch needs": card.needs(),
         "trained with": str(card.training),
-        "here": "a recipe's batches and optimizer stay as they are"
-        + f"; what the loss learns itself has {card.proxy_rate_ratio:g} times the rate of the model's head"
+        "here": "the recipe's batches and optimizer are kept"
+        + f"; the loss's own parameters have {card.proxy_rate_ratio:g} times the learning rate of the head"
         * (card.training.rate_ratio is not None),
         "search space": "\n".join(space),
         "notes": card.notes,

@@ -1,4 +1,4 @@
-"""softwarp recipes --table: a table of the paper, with the recipes that train its rows."""
+"""`softwarp recipes --table`: a table of the paper, with the recipes that train its rows."""
 
 from functools import partial
 from importlib.resources import files
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TITLES = {"cub": "CUB-200-2011", "cars": "Cars196", "sop": "Online Products"}
-WIDTH = 100  # narrower, names of recipes would be cut
+WIDTH = 100  # a narrower table would cut recipe names
 
 
 def show_table(number: int) -> None:
@@ -21,9 +21,9 @@ def show_table(number: int) -> None:
     console = Console(width=max(WIDTH, console.width))
     console.print(as_table(content, number))
     console.print(
-        "I: BN-Inception, R: ResNet-50, with the size of the embeddings. *: with additional components."
+        "I: BN-Inception, R: ResNet-50, followed by the embedding size. *: with additional components."
     )
-    console.print("not known: settings that are not published, or not known to us:")
+    console.print("not known: the settings are unpublished, or we do not know them:")
     for row in (row for group in content["groups"] for row in group["rows"] if "unknown" in row):
         console.print(f"  {row['method']} {row['model']}: {row['unknown']}", markup=False, highlight=False)
 
@@ -37,7 +37,7 @@ def read_table(number: int) -> dict[str, Any]:
     from softwarp.recipe import read_settings
 
     if number != 1:
-        raise ValueError(f"no recipes are kept for table {number} of the paper; --table 1 is the one")
+        raise ValueError(f"there are no recipes for table {number} of the paper, only for --table 1")
     return read_settings(Path(str(files("softwarp") / "recipes" / "table_1.yaml")))
 
 

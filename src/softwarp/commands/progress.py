@@ -1,4 +1,4 @@
-"""The bars of long work, on the error stream, and what is said when it is stopped."""
+"""Progress bars on stderr, and the message when work is stopped."""
 
 import os
 import shlex
@@ -25,14 +25,14 @@ from softwarp.files import printable
 
 
 class Speed(ProgressColumn):
-    """Images a second."""
+    """Images per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
 def progress_bars() -> Progress:
-    """Return bars that count images and say how many a second, how long it took and will take."""
+    """Return bars that count images and show images per second, time elapsed and time left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -46,7 +46,7 @@ def progress_bars() -> Progress:
 
 @contextmanager
 def bars_until_stopped(folder: Path) -> Iterator[Progress]:
-    """Yield progress bars; Ctrl-C ends them with a line on what is kept and how to resume, exit code 130."""
+    """Yield progress bars; Ctrl-C ends with a line on what is kept and how to resume, and exit code 130."""
     from softwarp.train import StoppedError
 
     with progress_bars() as progress:
@@ -59,7 +59,7 @@ def bars_until_stopped(folder: Path) -> Iterator[Progress]:
 
 
 def note(text: str) -> None:
-    """Say something on the error stream, once for all processes."""
+    """Print a line to stderr, from the main process only."""
     if int(os.environ.get("RANK", "0")) == 0:
         typer.secho(printable(text), fg="yellow", err=True)
 
@@ -76,7 +76,7 @@ def _how_to_resume(folder: Path, saved: bool) -> str:
 
 @contextmanager
 def share_bar(name: str) -> Iterator[Callable[[float], None]]:
-    """Yield what moves a bar by the share of the work just done; there is none but on a terminal."""
+    """Yield a function that advances a bar by a share of the work; the bar shows only on a terminal."""
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
         task = bars.add_task(name, total=1.0)
         yield lambda share: bars.advance(task, share)

@@ -1,4 +1,4 @@
-"""`softwarp recipes` and `softwarp show`: which recipes there are, and one in full."""
+"""`softwarp recipes` lists the recipes, `softwarp show` prints one in full."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,18 +11,19 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        help="A recipe, by name or file, and changes to it like phases.0.epochs=5 loss.name=arcface; "
-        "a setting of the loss is loss.settings.NAME=VALUE, and `softwarp losses LOSS` lists them."
+        help="A recipe, by name or file, and changes like phases.0.epochs=5 loss.name=arcface "
+        "loss.settings.NAME=VALUE (`softwarp losses LOSS` lists the settings)."
     ),
 ]
 
 
 def recipes(
     table: Annotated[
-        int | None, typer.Option(help="Show this table of the paper: published figures, recipes. There is 1.")
+        int | None,
+        typer.Option(help="Show a table of the paper with its figures and recipes; only table 1 exists."),
     ] = None,
 ) -> None:
-    """List the recipes that come with softwarp."""
+    """List the recipes that ship with softwarp."""
     if table is not None:
         from softwarp.commands.paper_table import show_table
 
@@ -44,14 +45,14 @@ def recipes(
 
 
 def show(words: Words = None) -> None:
-    """Print a recipe in full, every default written out, with changes to it like phases.0.epochs=5."""
+    """Print a recipe in full, with every default and with changes like phases.0.epochs=5."""
     from softwarp.overrides import dump_recipe
 
     typer.echo(dump_recipe(choose(words or [], None, None)[1]), nl=False)
 
 
 def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[str, Recipe]":
-    """Return a name for the run and its recipe, from what the command line says."""
+    """Return a name for the run, and its recipe, from the words on the command line."""
     from softwarp.losses import LOSSES
     from softwarp.overrides import change_loss, override
     from softwarp.recipe import find_recipe, parse_recipe, read_settings
@@ -59,12 +60,12 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
     names, changes = [word for word in words if "=" not in word], [word for word in words if "=" in word]
     if len(names) + (data is not None) > 1:
         raise ValueError(
-            f"one recipe or --data is trained at a time, got {' and '.join(map(str, [*names, data]))}"
+            f"give one recipe, or --data, at a time; got {' and '.join(map(str, [*names, data]))}"
         )
     if protocol not in (None, "validation", "test"):
         raise ValueError(f"--protocol is validation or test, got {protocol!r}")
     if names and names[0] in LOSSES and not Path(names[0]).is_file():
-        raise ValueError(f"{names[0]} is a loss: softwarp train loss.name={names[0]}")
+        raise ValueError(f"{names[0]} is a loss, not a recipe; use loss.name={names[0]}")
     if data is not None:
         import torch
 
@@ -97,11 +98,11 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
 
 
 def _depth(changes: list[str]) -> int | None:
-    """What the command line says of data.depth, which is needed to read a folder before there is a recipe."""
+    """data.depth from the command line, needed to read a folder before there is a recipe."""
     from softwarp.overrides import override
 
     settings = override({"data": {}}, [change for change in changes if change.startswith("data.depth=")])
     depth = settings["data"].get("depth")
     if depth is not None and (not isinstance(depth, int) or depth < 1):
-        raise ValueError(f"data.depth must be a whole number, 1 or more; got {depth!r}")
+        raise ValueError(f"data.depth must be a whole number, at least 1; got {depth!r}")
     return depth

@@ -1,4 +1,4 @@
-"""`softwarp train`: a recipe, or a folder of images, to a finished run."""
+"""`softwarp train`: a recipe, or a folder of images -> a finished run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,36 +21,36 @@ def train(
     words: Words = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Your images, FOLDER/CLASS/IMAGE or a CSV file (path,label): no recipe is needed."),
+        typer.Option(help="Your images, FOLDER/CLASS/IMAGE or a CSV file (path,label); needs no recipe."),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="The run's folder; else runs/RECIPE-PROTOCOL.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Refuse to start unless there is a run to resume.")
-    ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Restart, whatever is in the folder.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-PROTOCOL.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Fail unless there is a run to resume.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Restart, even if the folder holds a run.")] = False,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Train with so many seeds; report mean and deviation.")
+        int, typer.Option(min=1, help="Number of seeds to train with; reports mean and deviation.")
     ] = 1,
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="validation: train on half the training classes, evaluate on the others, as often as you "
-            "like; test: train on all of them, evaluate on the test classes, once."
+            help="validation: train on half of the training classes, evaluate on the other half, as often as "
+            "you like; test: train on all of them, evaluate once on the test classes."
         ),
     ] = None,
 ) -> None:
-    """Train an embedding model by a recipe, or on your own images, and evaluate it on unseen classes.
+    """Train an embedding model from a recipe, or on your own images, and evaluate it on unseen classes.
 
     \b
     softwarp train --data my_images            your own folder, settings chosen from the data
     softwarp train cub_lite data.root=CUB      a recipe and where its data is
-    softwarp train loss.name=proxy_nca_pp      another loss, on the embedded glyphs
+    softwarp train loss.name=proxy_nca_pp      another loss, on the built-in glyphs
 
-    The same command resumes a run that was stopped, by Ctrl-C or worse. Several processes:
+    The same command resumes a run that was stopped or crashed. Several processes:
     torchrun --nproc-per-node 2 -m softwarp train ...
     """
     if resume and fresh:
-        raise ValueError("--resume continues a run and --fresh restarts it: choose one")
+        raise ValueError("--resume and --fresh exclude each other: choose one")
     from softwarp.commands.progress import note
 
     with _stopped_early():
@@ -62,7 +62,7 @@ def train(
         name, recipe = choose(words or [], data, protocol)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
         if resume and not any(folder.glob("**/checkpoint*.pt")):
-            raise ValueError(f"{folder} holds no run to resume; leave --resume out, or give --output")
+            raise ValueError(f"{folder} holds no run to resume; omit --resume, or set --output")
         if recipe.data.name != "glyphs":
             find_root(recipe.data.name, recipe.data.root)
         if data is not None and processes.is_main():
@@ -96,7 +96,7 @@ def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
 
 @contextmanager
 def _stopped_early() -> Iterator[None]:
-    """Answer a Ctrl-C that comes while libraries are loaded; during training `bars_until_stopped` does."""
+    """Handle Ctrl-C while libraries load; during training `bars_until_stopped` does."""
     try:
         yield
     except KeyboardInterrupt:
@@ -107,7 +107,7 @@ def _stopped_early() -> Iterator[None]:
 
 
 def _report(repeats: "Repeats", folder: Path) -> None:
-    """Print the metrics; with several seeds mean and deviation, which also go to seeds.json."""
+    """Print the metrics; with several seeds print mean and deviation, and write them to seeds.json."""
     from rich.console import Console
 
     from softwarp.commands.progress import note
@@ -119,16 +119,16 @@ def _report(repeats: "Repeats", folder: Path) -> None:
     before = repeats.baseline.get("map@r", 0.0)
     if repeats.mean["map@r"] < before:
         note(
-            f"MAP@R is lower than before training ({100 * before:.1f}). To change that, try fewer epochs or "
-            "lower learning rates on validation classes (--protocol validation), never on test classes"
+            f"MAP@R is lower than before training ({100 * before:.1f}). Try fewer epochs or lower learning "
+            "rates, and compare them on validation classes (--protocol validation), never on test classes"
         )
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
-        note(f"skipped, because it cannot be read: {path}")
+        note(f"skipped because it cannot be read: {path}")
     typer.echo(f"run: {printable(str(folder))}")
 
 
 def table(repeats: "Repeats") -> "Table":
-    """Return a row per metric: its value, with deviation over seeds, and that of the untrained model."""
+    """Return a row per metric: its value, its deviation over seeds, and the untrained model's value."""
     from softwarp.tables import Cell, Table, figure, metric_title
 
     first, before = repeats.runs[0], repeats.baseline

@@ -11,12 +11,12 @@ from softwarp.data.decode import read_image
 from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide
 from softwarp.data.tables import Table
 
-BLOCK = 1024  # images handed out at a time, so that an interrupt need not wait for the rest
+BLOCK = 1024  # images submitted at a time, so that an interrupt need not wait for the rest
 
 
 @dataclass(frozen=True)
 class Broken:
-    """An image that cannot be used, its path as the table has it, and why."""
+    """An image that cannot be used: its path in the table, and the reason."""
 
     path: str
     reason: str
@@ -24,7 +24,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Side:
-    """The classes that train, or that are judged: their names, and how many images they have."""
+    """The classes that train, or that are judged: their names and number of images."""
 
     classes: tuple[str, ...]
     images: int
@@ -32,7 +32,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Prospect:
-    """What training would do where it judges on `split`; `refusal` says why it would not, if so."""
+    """What training would do when judged on `split`; `refusal` says why it would refuse, if it would."""
 
     split: Judged
     trained: Side | None
@@ -43,10 +43,10 @@ class Prospect:
 def check_images(
     table: Table, *, workers: int | None = None, advance: Callable[[], None] | None = None
 ) -> list[Broken]:
-    """Return the images that cannot be decoded whole, in the table's order.
+    """Return the images that cannot be fully decoded, in the table's order.
 
     Args:
-        workers: threads, one for each core unless told; Pillow decodes side by side in threads.
+        workers: threads, by default one per core; Pillow decodes in parallel in threads.
         advance: called after each image.
     """
 
@@ -78,13 +78,13 @@ def foresee(table: Table, broken: Sequence[Broken], split: Judged) -> Prospect:
     refusal = None
     if unusable:
         few = f"no image of class {unusable[0]!r} can be read ({len(unusable)} such classes)"
-        refusal = f"{few}; mend its images or leave the class out"
+        refusal = f"{few}; fix its images or leave the class out"
     judged = division.queries if division.gallery is None else np.union1d(division.queries, division.gallery)
     return Prospect(split, _side(table, division.train), _side(table, judged), refusal)
 
 
 def roles(table: Table, prospect: Prospect) -> dict[str, str]:
-    """Return what each class is for, by name: its splits, or what becomes of it where there are none."""
+    """Return the role of each class by name: its splits or, without splits, held out or train."""
     if table.splits is not None:
         found: dict[str, dict[str, None]] = {name: {} for name in table.names}
         for label, split in zip(table.labels.tolist(), table.splits, strict=True):

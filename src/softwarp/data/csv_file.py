@@ -1,4 +1,4 @@
-"""A CSV file -> the images that it lists, as path, label and, if it likes, split."""
+"""A CSV file -> the images that it lists, as path, label and, optionally, split."""
 
 import csv
 import os
@@ -38,10 +38,10 @@ def read_csv(root: Path) -> Listing:
                 seen[image] = (path, label, split)
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{file} cannot be read after line {number}: {error}; close every quote, save it as CSV in UTF-8"
+            f"{file} cannot be read after line {number}: {error}; close every quote and save it as UTF-8"
         ) from None
     if not seen:
-        raise ValueError(f"{file} lists no images; write a line `path,label` for each below the head")
+        raise ValueError(f"{file} lists no images; write one line `path,label` per image below the header")
     paths, labels, splits = zip(*seen.values(), strict=True)
     return by_name(file.parent, paths, labels, splits if "split" in columns else None, notes)
 
@@ -53,19 +53,19 @@ def _csv_file(root: Path) -> Path:
         files = sorted(entry.name for entry in entries if entry.name.lower().endswith(".csv"))
     if len(files) != 1:
         raise ValueError(
-            f"{root} holds {len(files)} .csv files ({', '.join(files[:3])}); name the file itself"
+            f"{root} holds {len(files)} .csv files ({', '.join(files[:3])}); give the path of one of them"
         )
     return root / files[0]
 
 
 def _columns(head: Sequence[str], file: Path) -> tuple[dict[str, str], list[str]]:
-    """The column that holds path, label and split, and a note on those that hold none of them."""
+    """The columns with path, label and split, and a note on unused ones."""
     there = {name.strip().lower(): name for name in reversed(head)}
     known = ((role, name) for role, names in COLUMNS.items() for name in reversed(names) if name in there)
     columns = {role: there[name] for role, name in known}
     twice = [name for name in columns.values() if head.count(name) > 1]
     if twice:
-        raise ValueError(f"{file}, line 1: the column {twice[0]!r} is there twice; keep one")
+        raise ValueError(f"{file}, line 1: column {twice[0]!r} appears twice; keep one")
     unused = [name for name in head if name not in columns.values()]
     if not {"path", "label"} <= columns.keys():
         raise ValueError(
@@ -74,13 +74,13 @@ def _columns(head: Sequence[str], file: Path) -> tuple[dict[str, str], list[str]
     near = get_close_matches("split", [name.strip().lower() for name in unused], n=1, cutoff=0.8)
     if near and "split" not in columns:
         raise ValueError(f"{file}, line 1: a column is called {near[0]!r}; did you mean split?")
-    return columns, [f"columns that are not used: {', '.join(map(printable, unused))}"] if unused else []
+    return columns, [f"unused columns: {', '.join(map(printable, unused))}"] if unused else []
 
 
 def _cells(row: dict[str | Any, Any], columns: dict[str, str], place: str) -> tuple[str, str, str | None]:
     """The path, label and split of a row."""
     if None in row or None in row.values():
-        raise ValueError(f"{place}: more or fewer cells than columns; quote a cell that holds a separator")
+        raise ValueError(f"{place}: more or fewer cells than columns; quote a cell that contains a separator")
     path, label = row[columns["path"]], row[columns["label"]].strip()
     if not path or not label:
         raise ValueError(f"{place}: path and label must not be empty")

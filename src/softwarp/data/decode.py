@@ -1,4 +1,4 @@
-"""A file -> an upright RGB image; what is broken is named with its cause."""
+"""A file -> an upright RGB image; errors name the file and the cause."""
 
 import errno
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-# Errors of the system that are the file's own: missing, not allowed, a folder, a link to itself, bad sectors.
+# System errors caused by the file itself: missing, not allowed, a folder, a link to itself, bad sectors.
 OF_THE_FILE = (
     errno.ENOENT,
     errno.ENOTDIR,
@@ -32,24 +32,24 @@ UPRIGHT = {
 def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
     """Return the image as RGB, upright by its EXIF orientation, transparency laid on white.
 
-    Sixteen-bit grey keeps its high byte, as Pillow does for sixteen-bit colour; floats must lie in 0..1 and
-    are scaled to 0..255. What cannot be decoded whole, is missing or may not be read is a ValueError that
-    names path and cause; other errors of the system pass as they are.
+    Sixteen-bit grey keeps its high byte, as Pillow does for sixteen-bit colour; floats must be in 0..1 and
+    are scaled to 0..255. A file that is missing, unreadable or cannot be fully decoded is a ValueError that
+    names path and cause; other system errors pass through.
 
     Args:
-        path: a file of any kind Pillow reads; of several frames the first.
-        shorter_side: decode a JPEG at 1/2, 1/4 or 1/8 as long as its shorter side keeps this length: quicker,
-            but a small random crop is then enlarged from fewer pixels. None decodes it all.
+        path: a file in any format that Pillow reads; of several frames, the first is used.
+        shorter_side: decode a JPEG at 1/2, 1/4 or 1/8 as long as its shorter side keeps this length: faster,
+            but a small random crop is then enlarged from fewer pixels. None decodes at full size.
     """
     try:
         with Image.open(path) as image:
             if shorter_side is not None:
-                image.draft(None, (shorter_side, shorter_side))  # a square, so that rotation does not matter
+                image.draft(None, (shorter_side, shorter_side))  # a square, so rotation does not matter
             image.load()
             return as_rgb(image)
     except MemoryError:
         raise
-    except Exception as error:  # decoders raise what they please: OSError, SyntaxError, struct.error, ...
+    except Exception as error:  # decoders raise anything: OSError, SyntaxError, struct.error, ...
         if isinstance(error, OSError) and error.errno not in (None, *OF_THE_FILE):
             raise
         raise ValueError(f"{path}: {_cause(path, error)}") from error
@@ -64,7 +64,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # sixteen-bit grey; Pillow's own conversion clips at 255
         grey = np.asarray(image).clip(0, 65535) >> 8
         return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
-    if image.mode == "F":  # Pillow's own conversion clips at 255 and makes nearly black of 0..1
+    if image.mode == "F":  # Pillow's own conversion clips at 255 and turns 0..1 nearly black
         return _from_floats(np.asarray(image)).convert("RGB")
     if "A" in image.getbands() or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -83,7 +83,7 @@ def _from_floats(pixels: NDArray[np.float32]) -> Image.Image:
 def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
     try:
         turn = UPRIGHT.get(source.getexif().get(ORIENTATION, 1))
-    except Exception:  # damaged EXIF, read by as many ways as it is written; the pixels are whole
+    except Exception:  # damaged EXIF raises anything, but the pixels are good
         return image
     return image if turn is None else image.transpose(turn)
 

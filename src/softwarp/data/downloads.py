@@ -1,4 +1,4 @@
-"""Fetching data sets from their official addresses: resumed, verified and unpacked whole or not at all."""
+"""Downloads data sets from their official addresses: resumed, verified, and unpacked whole or not at all."""
 
 import gzip
 import hashlib
@@ -19,9 +19,9 @@ from typing import Any
 
 from softwarp.data.tables import read_table
 
-Report = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known
+Report = Callable[[str, int, int | None], None]  # current step, bytes done, total bytes if known
 CHUNK = 1 << 20
-SWELLING = 3  # times the size of an archive that its content may have; images hardly shrink
+SWELLING = 3  # limit of content size over archive size; images hardly compress
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
@@ -44,8 +44,8 @@ ARCHIVES = {
         "97eceeb196236b17998738112f37df78",
         1_150_000_000,
     ),
-    # The authors publish no checksum and ftp://cs.stanford.edu, which cannot resume; this is the same server
-    # by HTTP, and the sum that projects which use the data agree on.
+    # The authors publish no checksum, and their ftp://cs.stanford.edu cannot resume; this is the same server
+    # over HTTP, and the checksum that other projects agree on.
     "sop": Archive(
         "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
         "Stanford_Online_Products.zip",
@@ -55,14 +55,14 @@ ARCHIVES = {
     ),
 }
 
-CARS = """Cars196 has no official address any more; fetch a copy, for example "Stanford Cars" on Kaggle.
-Put into one folder, and give that folder as the data's root, either
+CARS = """Cars196 no longer has an official address; get a copy, for example "Stanford Cars" on Kaggle.
+Put one of these into a folder, and use that folder as the data's root: either
   cars_annos.mat and car_ims/000001.jpg ...
 or
   cars_train/00001.jpg ... and cars_test/00001.jpg ...
   devkit/cars_meta.mat, devkit/cars_train_annos.mat and devkit/cars_test_annos_withlabels.mat
-The devkit's own cars_test_annos.mat has no classes: the file must be the one `_withlabels`.
-Then `softwarp data check FOLDER --name cars` tells whether all is there."""
+The devkit's own cars_test_annos.mat has no classes: use cars_test_annos_withlabels.mat.
+Then `softwarp data check FOLDER --name cars` checks that everything is there."""
 
 
 def download(
@@ -74,14 +74,14 @@ def download(
     sha256: str | None = None,
     md5: str | None = None,
 ) -> Path:
-    """Return the folder of the data set in `to`, fetched and unpacked unless it is there already.
+    """Return the data set's folder in `to`, downloaded and unpacked unless it is already there.
 
-    The same call resumes one that was stopped at any moment. An archive that lies in `to`
-    already is taken instead of fetching it. The archive is removed once it is unpacked.
+    The same call resumes a download that was stopped at any point. An archive that is already in `to` is
+    used instead of downloading it. The archive is removed once it is unpacked.
 
     Args:
         address: of a mirror with the same archive.
-        sha256: expected checksum, in place of the known one.
+        sha256: expected checksum, instead of the known one.
         md5: the same.
     """
     known = _archive(name)
@@ -96,12 +96,14 @@ def download(
     else:
         part = archive.with_name(archive.name + ".part")
         if part.is_symlink():
-            raise OSError(f"{part} is a link, and would be written through; remove it and run again")
+            raise OSError(
+                f"{part} is a link, and downloading would write through it; remove it and run again"
+            )
         _fetch(address or known.address, part, report)
         try:
             _verify(part, sums, report)
         except ValueError:
-            part.unlink()  # to go on with it would never end well
+            part.unlink()  # resuming it could never succeed
             raise
         part.replace(archive)
     _unpack(name, archive, to, report)
@@ -110,14 +112,14 @@ def download(
 
 
 def is_there(name: str, to: Path) -> bool:
-    """Return whether `to` holds the data set already; a folder in its place that is not whole is an error."""
+    """Return whether `to` already holds the data set; an incomplete folder in its place is an error."""
     folder = to / _archive(name).folder
     if not folder.exists():
         return False
     try:
         read_table(name, folder, strict=True)
     except (ValueError, OSError) as error:
-        raise ValueError(f"{folder} is there but not whole: {error}; move it away and run again") from error
+        raise ValueError(f"{folder} exists but is incomplete: {error}; move it away and run again") from error
     return True
 
 
@@ -131,7 +133,7 @@ def _archive(name: str) -> Archive:
 
 
 def _fetch(address: str, part: Path, report: Report) -> None:
-    """Bring the file at `address` into `part`, going on after the bytes that are there."""
+    """Download the file at `address` into `part`, resuming after the bytes that are there."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
     try:
@@ -148,7 +150,7 @@ def _fetch(address: str, part: Path, report: Report) -> None:
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:
             if error.headers.get("Content-Range", "") in (f"bytes */{have}", ""):
-                return  # nothing lies beyond what is there: it is whole, as the checksum will say
+                return  # there is nothing more: it is complete, as the checksum will confirm
             part.unlink()
         raise OSError(f"{address}: {error}; run again, or name a mirror with --address") from error
     except (OSError, HTTPException) as error:
@@ -162,7 +164,7 @@ def _extent(response: Any, have: int) -> tuple[int, int | None]:
     length = response.headers.get("Content-Length")
     if response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
         return have, have + int(length) if length else None
-    return 0, int(length) if length else None  # a server that knows no ranges sends it all
+    return 0, int(length) if length else None  # a server without ranges sends the whole file
 
 
 def _verify(file: Path, sums: dict[str, str | None], report: Report) -> None:
@@ -177,13 +179,13 @@ def _verify(file: Path, sums: dict[str, str | None], report: Report) -> None:
                 report("verifying", done, total)
         if digest.hexdigest() != expected.lower():
             raise ValueError(
-                f"{file} has the {kind} {digest.hexdigest()} instead of {expected}: it is damaged or another "
+                f"{file} has {kind} {digest.hexdigest()} instead of {expected}: it is damaged or a different "
                 "file; remove it if it is still there and run again"
             )
 
 
 def _unpack(name: str, archive: Path, to: Path, report: Report) -> None:
-    """Unpack beside the final place and rename when all is there, so that the folder is whole or absent."""
+    """Unpack next to the final place and rename when complete, so that the folder is whole or absent."""
     folder = ARCHIVES[name].folder
     for left in to.glob(f".{folder}.unpacking-*"):  # by a run that was killed
         shutil.rmtree(left)
@@ -194,7 +196,9 @@ def _unpack(name: str, archive: Path, to: Path, report: Report) -> None:
             unpack(archive, temporary, SWELLING * ARCHIVES[name].size, report)
             read_table(name, temporary / folder, strict=True)
         except (*BROKEN, FileNotFoundError, ValueError) as error:
-            raise ValueError(f"{archive} is not {name} whole: {error}; remove it and run again") from error
+            raise ValueError(
+                f"{archive} is not a complete {name}: {error}; remove it and run again"
+            ) from error
         (temporary / folder).rename(to / folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -227,7 +231,7 @@ def _unzip(archive: Path, folder: Path, most: int, report: Report) -> None:
 
 def _check_size(size: int, most: int) -> None:
     if size > most:
-        raise ValueError(f"it unpacks to {size:,} bytes or more, where {most:,} are the most to expect")
+        raise ValueError(f"it unpacks to {size:,} bytes or more, but at most {most:,} are expected")
 
 
 def _check_member(member: zipfile.ZipInfo) -> None:

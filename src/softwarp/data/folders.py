@@ -1,4 +1,4 @@
-"""A folder of class folders -> the images in it; what is left out is said in the listing's notes."""
+"""A folder of class folders -> the images in it; the listing's notes say what was left out."""
 
 import os
 import re
@@ -17,17 +17,17 @@ SUFFIXES = frozenset(
 )
 PHOTOS = (".avif", ".heic", ".heif")  # images that people expect to be read
 LEFT_BY_ARCHIVES = "__MACOSX"
-NESTED = 0.05  # share of images directly in the top folders below which the folders inside may be classes
+NESTED = 0.05  # with a smaller share of images directly in the top folders, classes may be a level deeper
 
 
 @dataclass
 class _Tree:
-    """What lies below a folder, as paths relative to it; hidden files and folders are left out."""
+    """The contents of a folder, as paths relative to it; hidden files and folders are left out."""
 
     folders: list[str] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)  # names that are not UTF-8, left-overs of archives
+    skipped: list[str] = field(default_factory=list)  # names that are not UTF-8, leftovers of archives
 
     def add(self, folder: str, files: Sequence[str]) -> None:
         for name in files:
@@ -41,8 +41,8 @@ def read_folder(root: Path, depth: int | None = None) -> Listing:
     """Return the images of root/<class>, or of root/<split>/<class> where all top folders are splits.
 
     Args:
-        depth: how deep class folders lie below the root, or below a split: 1 for the top ones. None takes 1,
-            unless images lie deeper or folders look like splits: that is an error which says how to choose.
+        depth: depth of the class folders below the root, or below a split: 1 for the top ones. None means 1,
+            unless images are deeper or folders look like splits: that is an error that says how to choose.
     """
     tree = _read_tree(root)
     splits = _splits(root, tree, depth)
@@ -66,7 +66,7 @@ def read_folder(root: Path, depth: int | None = None) -> Listing:
 
 def _read_tree(root: Path) -> _Tree:
     if not root.is_dir():
-        raise NotADirectoryError(f"{root} is not a folder; give one that holds a folder for each class")
+        raise NotADirectoryError(f"{root} is not a folder; give a folder that holds one folder per class")
     tree = _Tree()
     with scan(root) as entries:
         seen = sorted((entry.name, entry.is_dir()) for entry in entries)
@@ -85,7 +85,7 @@ def _read_tree(root: Path) -> _Tree:
 
 
 def _splits(root: Path, tree: _Tree, depth: int | None) -> dict[str, str]:
-    """The split of each top folder that holds images; none where the top folders are classes."""
+    """The split of each top folder that holds images; empty if the top folders are classes."""
     tops = sorted({path.partition("/")[0] for path in tree.images if "/" in path})
     if tops and all(top.lower() in SPLIT_NAMES for top in tops):
         return {top: SPLIT_NAMES[top.lower()] for top in tops}
@@ -96,28 +96,28 @@ def _splits(root: Path, tree: _Tree, depth: int | None) -> dict[str, str]:
     if alike and depth is None:
         others = [top for top in tops if top.lower() not in SPLIT_NAMES]
         raise ValueError(
-            f"{root}: folders look like splits ({_some(alike)}), but not all have the name of one "
-            f"({_some(others)}). Call them train, val and test and move other folders away; or, if the top "
-            "folders are classes, choose data.depth=1"
+            f"{root}: folders look like splits ({_some(alike)}), but not all are named after one "
+            f"({_some(others)}). Name them train, val and test and move other folders away; or, if the top "
+            "folders are classes, set data.depth=1"
         )
     return {}
 
 
 def _level(root: Path, tree: _Tree, splits: Mapping[str, str]) -> int:
-    """How deep class folders lie: 1, unless nearly all images lie deeper."""
+    """The depth of class folders: 1; an error if nearly all images are deeper."""
     places = [inner.split("/")[:-1] for _, inner in (_below(path, splits) for path in tree.images)]
     inside = [place for place in places if place]
     if sum(len(place) == 1 for place in inside) >= NESTED * len(inside):
         return 1
     tops, deeper = (sorted({"/".join(place[:level]) for place in inside}) for level in (1, 2))
     raise ValueError(
-        f"{root}: images lie two folders deep. Classes are either {len(tops)} ({_some(tops)}) or "
+        f"{root}: images are two folders deep. The classes are either {len(tops)} ({_some(tops)}) or "
         f"{len(deeper)} ({_some(deeper)}): choose with data.depth=1 or data.depth=2 (data check: --depth)"
     )
 
 
 def _below(path: str, splits: Mapping[str, str]) -> tuple[str, str]:
-    """The split's folder that a path lies in, "" if none, and the rest of the path."""
+    """The split folder that a path is in, "" if none, and the rest of the path."""
     top, _, rest = path.partition("/")
     return (top, rest) if top in splits else ("", path)
 
@@ -125,12 +125,12 @@ def _below(path: str, splits: Mapping[str, str]) -> tuple[str, str]:
 def _is_class(folder: str, splits: Mapping[str, str], level: int) -> bool:
     home, inner = _below(folder, splits)
     if splits and not home:
-        return "/" not in folder  # an empty one beside the splits
+        return "/" not in folder  # an empty one next to the splits
     return bool(inner) and inner.count("/") + 1 == level
 
 
 def _notes(tree: _Tree, loose: Sequence[str], empty: Sequence[str]) -> list[str]:
-    """What is left out, and why: a line each."""
+    """What is left out, and why, one line each."""
     notes = []
     if empty:
         notes.append(f"folders without images, left out: {len(empty)} ({_some(empty)})")
@@ -142,25 +142,25 @@ def _notes(tree: _Tree, loose: Sequence[str], empty: Sequence[str]) -> list[str]
         what = f"names that are not UTF-8, or {LEFT_BY_ARCHIVES}, left out"
         notes.append(f"{what}: {len(tree.skipped)} ({_some(tree.skipped)}); rename or remove them")
     if tree.others:
-        kinds = Counter(PurePosixPath(path).suffix.lower() or "without ending" for path in tree.others)
+        kinds = Counter(PurePosixPath(path).suffix.lower() or "without extension" for path in tree.others)
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(5))
         photos = [kind for kind in PHOTOS if kind in kinds]
-        cure = f"; convert {' and '.join(photos)} to JPEG or PNG, which are read" if photos else ""
+        cure = f"; convert {' and '.join(photos)} to JPEG or PNG" if photos else ""
         notes.append(f"other files, ignored: {len(tree.others)} ({counts}){cure}")
     return notes
 
 
 def _nothing(root: Path, tree: _Tree, loose: Sequence[str]) -> str:
-    """Why there is no image to take, and what to do."""
+    """Why there are no images to use, and what to do."""
     found = "; ".join(_notes(tree, loose, tree.folders)) or "it is empty"
     return (
-        f"{root} holds no class folder with images: {found}. Make a folder for each class; images end in "
+        f"{root} holds no class folder with images: {found}. Make one folder per class; images end in "
         f"{', '.join(sorted(SUFFIXES))}"
     )
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first three names, such that a terminal can show them."""
+    """The first three names, safe for a terminal."""
     return ", ".join(printable(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
 
 
@@ -169,7 +169,7 @@ def _words(name: str) -> set[str]:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name can be written as UTF-8; file names can be any bytes.
+    """Return whether a name is valid UTF-8; file names can be any bytes.
 
     >>> is_text("wren"), is_text("wren\\udcff")
     (True, False)
@@ -186,7 +186,7 @@ def _is_image(name: str) -> bool:
 
 
 def scan(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
-    """Return the entries of a folder; one that may not be read is an error that says what to do."""
+    """Return the entries of a folder; if it cannot be read, the error says what to do."""
     try:
         return os.scandir(folder)
     except OSError as error:
@@ -194,4 +194,4 @@ def scan(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
 
 
 def _unreadable(error: OSError) -> NoReturn:
-    raise OSError(f"{error.filename} cannot be read ({error.strerror}); allow it with chmod") from error
+    raise OSError(f"{error.filename} cannot be read ({error.strerror}); grant access with chmod") from error

@@ -1,7 +1,7 @@
-"""Glyphs: the embedded data set. About 2,000 characters x 12 DejaVu styles; a class is a character.
+"""Glyphs: the built-in data set. About 2,000 characters x 12 DejaVu styles; a class is a character.
 
-The fonts come with matplotlib, so that training can be seen without a download. Characters that draw
-alike in any style are one class, under the first of them: no classifier could tell them apart.
+The fonts ship with matplotlib, so training needs no download. Characters that look alike in any style are
+one class, under the first of them: no classifier could tell them apart.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from torch import Tensor
 
 from softwarp.files import atomic_write, cache_folder
 
-SIZE = 32  # pixels a side
+SIZE = 32  # pixels per side
 FONT_SIZE = 20
-BASELINE = 23  # row on which letters stand
+BASELINE = 23  # row that letters stand on
 STYLES = (
     "DejaVuSans",
     "DejaVuSans-Bold",
@@ -61,7 +61,7 @@ def load_glyphs() -> Glyphs:
     path = cache_folder() / f"glyphs-{SIZE}-{FONT_SIZE}-{BASELINE}-{ALIKE}-{versions}.npz"
     try:
         images, codes = _read(path)
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):  # not there, or damaged
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):  # missing or damaged
         images, codes = draw_glyphs()
         _keep(path, images, codes)
     labels = torch.arange(len(codes)).repeat_interleave(len(STYLES))
@@ -89,7 +89,7 @@ def glyph_images(names: Sequence[str]) -> Tensor:
 def draw_glyphs() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the images [classes, styles, 32, 32] and the code point of each class."""
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    layout = ImageFont.Layout.BASIC  # the other engine may be missing, and would draw otherwise
+    layout = ImageFont.Layout.BASIC  # the other engine may be missing, and draws differently
     files = [folder / f"{style}.ttf" for style in STYLES]
     fonts = [ImageFont.truetype(str(file), FONT_SIZE, layout_engine=layout) for file in files]
     codes = _common_characters(files)
@@ -105,7 +105,7 @@ def draw_glyphs() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def alike(images: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return [classes, classes]: which pairs draw alike in any style; the diagonal is true."""
+    """Return [classes, classes]: which pairs look alike in any style; the diagonal is true."""
     result = np.zeros((len(images), len(images)), bool)
     for style in range(images.shape[1]):
         pixels = images[:, style].reshape(len(images), -1).astype(np.float64) / 255
@@ -122,13 +122,13 @@ def _first_of_each_look(images: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 def _common_characters(files: list[Path]) -> NDArray[np.int64]:
     common = set.intersection(*(set(TTFont(file).getBestCmap()) for file in files))
-    # Marks are drawn onto other letters, separators and control characters not at all.
+    # Marks are drawn onto other letters; separators and control characters are not drawn at all.
     visible = [code for code in sorted(common) if unicodedata.category(chr(code))[0] not in "MZC"]
     return np.array(visible, np.int64)
 
 
 def _draw(font: ImageFont.FreeTypeFont, character: str) -> tuple[NDArray[np.uint8], bool]:
-    """Return the character centred from left to right on its baseline, and whether all of it is inside."""
+    """Return the character on its baseline, centred horizontally, and whether it fits."""
     left, top, right, bottom = font.getbbox(character, anchor="ls")
     fits = right - left <= SIZE and -top <= BASELINE and bottom <= SIZE - BASELINE
     image = Image.new("L", (SIZE, SIZE))
@@ -149,5 +149,5 @@ def _keep(path: Path, images: NDArray[np.uint8], codes: NDArray[np.int64]) -> No
     try:
         with atomic_write(path) as file:
             np.savez_compressed(file, images=images, codes=codes)
-    except OSError:  # no cache is only slower
+    except OSError:  # without a cache it is only slower
         pass

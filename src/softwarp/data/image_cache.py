@@ -1,11 +1,11 @@
 """Images decoded and resized once, kept in one flat file of bytes.
 
-A cache is two files: `<key>.pixels`, every image [height, width, 3] after the other, and `<key>.npz`, where
-each starts, its shape, its checksum, and why it could not be decoded if so. The key is a hash of the images'
-files and of the settings. The index takes its place last: pixels without an index are no cache. Each use
-renews its time; what nobody has used for a month goes when a new cache is made.
+A cache is two files: `<key>.pixels`, all images [height, width, 3] one after the other, and `<key>.npz`, with
+the start, shape and checksum of each, and why it could not be decoded, if so. The key is a hash of the image
+files and of the settings. The index is written last: pixels without an index are not a cache. Each use renews
+its time; a cache unused for a month is removed when a new one is made.
 
-The file is read, not mapped into memory: one that is cut short would end the process with a bus error.
+The file is read, not memory-mapped: a truncated one would end the process with a bus error.
 """
 
 import errno
@@ -35,15 +35,15 @@ from softwarp.data.decode import OF_THE_FILE, read_image
 from softwarp.data.images import slimmed
 from softwarp.files import atomic_write, cache_folder
 
-FORMAT = 2  # count up when the files or their pixels change
-UNUSED = 30 * 24 * 3600  # seconds after which a cache goes
+FORMAT = 2  # raise it when the files or their pixels change
+UNUSED = 30 * 24 * 3600  # seconds after which a cache is removed
 
 CAUSES = {  # of an OSError
     errno.ENOSPC: "no space",
     errno.EDQUOT: "no space",
-    errno.EACCES: "no right to write",
-    errno.EPERM: "no right to write",
-    errno.EROFS: "no right to write",
+    errno.EACCES: "no write permission",
+    errno.EPERM: "no write permission",
+    errno.EROFS: "no write permission",
 }
 OURS = re.compile(
     r"[0-9a-f]{32}\.(npz|pixels)|\.[0-9a-f]{32}\.(npz|pixels)\.\w+"
@@ -55,8 +55,8 @@ Value = TypeVar("Value")
 class ImageCache:
     """A store of decoded images: what `read` returns is uint8 [3, height, width].
 
-    A broken image raises the ValueError of `read_image`. Pixels that are not what was written are decoded
-    from the image's file instead, and the cache will be made again when it is next opened.
+    A broken image raises the ValueError of `read_image`. If pixels are damaged, the image's file is decoded
+    instead, and the cache is rebuilt the next time it is opened.
     """
 
     def __init__(
@@ -81,22 +81,22 @@ class ImageCache:
         workers: int | None = None,
         advance: Callable[[], None] | None = None,
     ) -> "ImageCache":
-        """Return the cache of these images, made if it is not there.
+        """Return the cache of these images, built if it is not there.
 
-        Every file is read for its hash, each time. Pixels are those that `test_transform` makes before its
-        crop, had it `resize=shorter_side`; only that smaller images are kept as they are.
+        Every file is read for its hash, each time. Pixels are those of `test_transform` before its crop, with
+        `resize=shorter_side`, except that smaller images are kept as they are.
 
         Args:
             root: the folder that `paths` start from.
             folder: where caches are; `images` in the user's cache folder if None.
-            workers: threads that decode; one for each core if None.
-            advance: called after each image while the cache is made.
+            workers: threads that decode; one per core if None.
+            advance: called after each image while the cache is built.
         """
         files = [root / path for path in paths]
         workers = workers or os.cpu_count() or 1
         folder = cache_folder() / "images" if folder is None else folder
         pixels = folder / f"{_key(files, shorter_side, workers)}.pixels"
-        with suppress(OSError):  # not there, or others own it
+        with suppress(OSError):  # missing, or owned by another user
             os.utime(_index_path(pixels))
         index = _read_index(pixels)
         if index is None:
@@ -104,7 +104,7 @@ class ImageCache:
             _remove_unused(folder)
             index = _read_index(pixels)
         if index is None:
-            raise OSError(f"{pixels} was damaged or removed as soon as it was made; try again")
+            raise OSError(f"{pixels} was damaged or removed right after it was built; try again")
         return ImageCache(pixels, root, paths, index, shorter_side=shorter_side)
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ class ImageCache:
 
     def _decode_again(self, item: int) -> NDArray[np.uint8]:
         path = self.root / self.paths[item]
-        warnings.warn(f"{self.pixels} is damaged or gone; images are decoded from their files", stacklevel=2)
+        warnings.warn(f"{self.pixels} is damaged or gone; decoding image files instead", stacklevel=2)
         with suppress(OSError):
             _index_path(self.pixels).unlink()
         image = _decode(path, shorter_side=self.shorter_side)
@@ -137,7 +137,7 @@ class ImageCache:
 
 
 def checksum(pixels: NDArray[np.uint8]) -> int:
-    """Return the sum of all bytes, eight at a time: eight times as quick as a CRC, and it sees every bit.
+    """Return the sum of all bytes, eight at a time: eight times as fast as a CRC, and it covers every bit.
 
     >>> checksum(np.array([1, 0, 0, 0, 0, 0, 0, 1, 5], np.uint8)) == 1 + (1 << 56) + 5
     True
@@ -180,20 +180,20 @@ def _make(
                 sums=index["sums"],
                 causes=index["causes"],
             )
-            index_file.flush()  # so that a full disk is noticed before either takes its place
+            index_file.flush()  # so that a full disk is noticed before either file is in place
     except OSError as error:
         if error.errno not in CAUSES:
             raise
         cause, cure = (
             CAUSES[error.errno],
-            "choose another folder (SOFTWARP_CACHE) or do without (data.cache=false)",
+            "choose another folder (SOFTWARP_CACHE) or turn it off (data.cache=false)",
         )
         raise OSError(error.errno, f"{cause} for the image cache; {cure}", str(pixels)) from error
 
 
 def _remove_unused(folder: Path) -> None:
-    for path in sorted(folder.iterdir()):  # an index comes before its pixels, which stay as long as it does
-        with suppress(OSError):  # another process may be at it, or may own it
+    for path in sorted(folder.iterdir()):  # an index sorts before its pixels, which stay as long as it does
+        with suppress(OSError):  # another process may be removing it, or another user may own it
             used = max(path.stat().st_mtime, path.stat().st_atime)
             stays = path.suffix == ".pixels" and _index_path(path).exists()
             if OURS.fullmatch(path.name) and not stays and time.time() - used > UNUSED:
@@ -203,7 +203,7 @@ def _remove_unused(folder: Path) -> None:
 def _write_pixels(
     file: IO[bytes], images: Iterator[NDArray[np.uint8] | str], advance: Callable[[], None] | None
 ) -> dict[str, NDArray[Any]]:
-    """Return the index of the images, written one after the other; a broken one is its cause."""
+    """Write the images one after the other; return their index, with the cause for a broken one."""
     shapes: list[tuple[int, int]] = []
     sums: list[int] = []
     causes: list[str] = []
@@ -243,7 +243,7 @@ def _decode(path: Path, *, shorter_side: int) -> NDArray[np.uint8] | str:
 
 
 def _in_order(function: Callable[[Path], Value], files: Sequence[Path], workers: int) -> Iterator[Value]:
-    """Yield the function of each file, computed by threads that never run far ahead: memory is bounded."""
+    """Yield the function of each file, from threads that never run far ahead: memory is bounded."""
     pending: deque[Future[Value]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for path in files:
@@ -259,7 +259,7 @@ def _index_path(pixels: Path) -> Path:
 
 
 def _read_index(pixels: Path) -> dict[str, NDArray[Any]] | None:
-    """Return the index of these pixels; None if there is no whole cache."""
+    """Return the index of these pixels; None if there is no complete cache."""
     try:
         with _index_path(pixels).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             index = {name: archive[name] for name in ("starts", "shapes", "sums", "causes")}

@@ -1,8 +1,8 @@
 """From stored images to batches: transforms, the torch Dataset.
 
 Batches are bytes, uint8 [N, 3, crop, crop]: the model normalises them on its device. Transforms work on
-tensors, not on PIL images: PIL hands over channels-last pixels, for which torchvision's antialiased resize
-of bytes is the faster of the two, most of all at 224 pixels.
+tensors, not on PIL images: PIL delivers channels-last pixels, for which torchvision's antialiased resize of
+bytes is faster, especially at 224 pixels.
 """
 
 import os
@@ -22,8 +22,8 @@ from softwarp.memory import give_back_memory
 
 Transform = Callable[[Image.Image | Tensor], Tensor]
 TRAIN_TRANSFORMS = ("random_resized_crop", "resize_random_crop")
-PREFETCHED = 4  # batches that each worker holds ready
-GREY = (124, 116, 104)  # the mean of ImageNet: what is erased
+PREFETCHED = 4  # batches that each worker keeps ready
+GREY = (124, 116, 104)  # the mean of ImageNet: fills erased rectangles
 SLIMMEST = 16  # longer side / shorter side; enlarging a 1 x 10000 image whole would take gigabytes
 
 
@@ -43,11 +43,11 @@ def train_transform(
     Args:
         name: `random_resized_crop` cuts a `scale` share of the area, as the authors' code does;
             `resize_random_crop` resizes the shorter side to `resize` and cuts a square, as the paper says.
-            Both flip every second image from left to right.
+            Both flip half of the images from left to right.
         resize: not used by `random_resized_crop`.
         scale: not used by `resize_random_crop`.
-        color_jitter: by how much brightness, contrast, saturation and hue change.
-        erase: share of images of which a rectangle, 2 to 40 percent of the area, turns grey.
+        color_jitter: how much brightness, contrast, saturation and hue vary.
+        erase: share of images in which a rectangle, 2 to 40 percent of the area, turns grey.
 
     >>> train_transform("resize_random_crop", resize=8, crop=6)(Image.new("RGB", (1, 1))).shape
     torch.Size([3, 6, 6])
@@ -75,7 +75,7 @@ def test_transform(*, resize: int, crop: int) -> Transform:
     return _compose(*_resize(resize, crop), v2.CenterCrop(crop))
 
 
-test_transform.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for a test
+test_transform.__test__ = False  # type: ignore[attr-defined]  # pytest would mistake it for a test
 
 
 def slimmed(image: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class Batch:
     broken: list[str]
 
     def pin_memory(self) -> "Batch":
-        """Return the batch in page-locked memory: what a DataLoader calls before it goes to a GPU."""
+        """Return the batch in page-locked memory; a DataLoader calls this before moving it to a GPU."""
         return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
 
 
@@ -112,7 +112,7 @@ def as_batch(batch: Batch) -> Batch:
 def load_batches(
     images: Dataset[Batch], draws: Any, *, workers: int, pin_memory: bool = False
 ) -> Iterator[Batch]:
-    """Yield a batch for each list of draws, made by so many processes; errors come as raised there."""
+    """Yield a batch per list of draws, made by `workers` processes; their errors are raised unchanged."""
     loader: DataLoader[Batch] = DataLoader(
         images,
         batch_sampler=draws,
@@ -121,7 +121,7 @@ def load_batches(
         prefetch_factor=PREFETCHED if workers else None,
         pin_memory=pin_memory,
         worker_init_fn=_start_worker,
-        generator=torch.Generator(),  # else it would draw from the one that training uses
+        generator=torch.Generator(),  # otherwise it would draw from the one that training uses
     )
     try:
         yield from loader
@@ -133,9 +133,9 @@ def load_batches(
 
 
 def _start_worker(_: int) -> None:
-    """Leave the group: Ctrl-C goes to all of it, but a worker must live until the main process has saved.
+    """Leave the process group: Ctrl-C reaches all of it, but workers must live until the main process saves.
 
-    What the main process keeps of freed memory is not for its workers.
+    Workers also return the freed memory that the main process keeps.
     """
     give_back_memory()
     if os.name == "posix":
@@ -145,15 +145,15 @@ def _start_worker(_: int) -> None:
 class ImageDataset(Dataset[Batch]):
     """Batches from draws (item, seed): `DataLoader(dataset, batch_sampler=..., collate_fn=as_batch)`.
 
-    The random transform of a draw depends on the lower 32 bits of its seed alone, not on workers, ranks or
-    what was drawn before.
+    The random transform of a draw depends only on the lower 32 bits of its seed, not on workers, ranks or
+    earlier draws.
 
     Args:
         labels: [N], the class of each image in the store.
-        transform: takes its chance from torch's generator, as torchvision's do.
+        transform: takes randomness from torch's generator, as torchvision's do.
         strict: raise at the first broken image.
-        replace: the place of a broken image is taken by the next whole one of its class, cyclically in the
-            order of items; otherwise the batch is smaller.
+        replace: replace a broken image by the next good one of its class, cyclically in the order of items;
+            otherwise the batch is smaller.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class ImageDataset(Dataset[Batch]):
         replace: bool = True,
     ) -> None:
         if len(store) != len(labels):
-            raise ValueError(f"{len(store)} images but {len(labels)} labels; give one label for each image")
+            raise ValueError(f"{len(store)} images but {len(labels)} labels; give one label per image")
         self.store, self.labels, self.transform = store, labels, transform
         self.strict, self.replace = strict, replace
 
@@ -179,7 +179,7 @@ class ImageDataset(Dataset[Batch]):
         return [self.store.name(item) for item in range(len(self)) if item not in there]
 
     def __getitems__(self, draws: list[tuple[int, int]]) -> Batch:
-        """Return the batch of these draws; `items` are those that are really there."""
+        """Return the batch of these draws; `items` are those actually in it."""
         images: list[Tensor] = []
         items: list[int] = []
         broken: dict[str, None] = {}
@@ -187,17 +187,17 @@ class ImageDataset(Dataset[Batch]):
             for drawn, seed in draws:
                 item, image = self._first_whole(drawn, broken)
                 if image is not None:
-                    # torch.manual_seed takes 100 times longer, and would seed the GPU's generator too.
+                    # torch.manual_seed takes 100 times as long, and would seed the GPU's generator too.
                     torch.default_generator.manual_seed(seed)
                     images.append(self.transform(image))
                     items.append(item)
-            # The transform alone knows how large no image at all is.
+            # Only the transform knows the size of the images in an empty batch.
             stacked = torch.stack(images) if images else self.transform(Image.new("RGB", (1, 1)))[None][:0]
         there = torch.tensor(items, dtype=torch.long)
         return Batch(stacked, self.labels[there], there, list(broken))
 
     def _first_whole(self, item: int, broken: dict[str, None]) -> tuple[int, Image.Image | Tensor | None]:
-        """Return the item, or that which takes its place, and its image; add what is broken to `broken`."""
+        """Return the item or its replacement, and the image; add broken images to `broken`."""
         try:
             return item, self.store.read(item)
         except ValueError:
@@ -214,7 +214,7 @@ class ImageDataset(Dataset[Batch]):
             except ValueError:
                 broken[self.store.name(other)] = None
         first = self.store.name(members[0])
-        raise ValueError(f"no image of the class of {first} can be decoded; mend them or leave the class out")
+        raise ValueError(f"no image of the class of {first} can be decoded; fix them or leave the class out")
 
 
 def _compose(*steps: Callable[..., Tensor]) -> Transform:
@@ -224,5 +224,5 @@ def _compose(*steps: Callable[..., Tensor]) -> Transform:
 
 def _resize(resize: int, crop: int) -> list[Callable[..., Tensor]]:
     if crop > resize:
-        raise ValueError(f"crop is {crop} but images are resized to {resize}; crop must not be the larger")
+        raise ValueError(f"crop is {crop} but images are resized to {resize}; crop must not be larger")
     return [v2.PILToTensor(), slimmed, v2.Resize(resize, antialias=True)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SPLITS = ("train", "validation", "test", "query", "gallery")
-SPLIT_NAMES = {split: split for split in SPLITS} | {  # as people call them, in lower case
+SPLIT_NAMES = {split: split for split in SPLITS} | {  # common names, in lower case
     "training": "train",
     "val": "validation",
     "valid": "validation",
@@ -20,14 +20,14 @@ INSHOP_LIST = "list_eval_partition.txt"
 
 
 class Listing(NamedTuple):
-    """What a source says of its images; whether they are there is not looked at."""
+    """What a source lists; whether the images exist is not checked."""
 
     root: Path
     paths: Sequence[str]  # relative to root, with forward slashes; those of a CSV file may be absolute
     labels: Sequence[int]  # the position of an image's class in `names`
     names: Sequence[str]
-    splits: Sequence[str] | None  # one for each image; None where the source has none
-    notes: Sequence[str] = ()  # what was left out, a line each
+    splits: Sequence[str] | None  # one per image; None if the source has none
+    notes: Sequence[str] = ()  # what was left out, one line each
 
 
 def by_name(
@@ -37,19 +37,19 @@ def by_name(
     splits: Sequence[str] | None,
     notes: Sequence[str] = (),
 ) -> Listing:
-    """Return the listing of images whose classes are known by name, numbered in the names' order."""
+    """Return the listing of images with named classes, numbered in the order of the names."""
     names = sorted(set(classes))
     numbers = {name: number for number, name in enumerate(names)}
     return Listing(root, paths, [numbers[name] for name in classes], names, splits, notes)
 
 
 def in_halves(root: Path, paths: Sequence[str], numbers: Sequence[int], names: dict[int, str]) -> Listing:
-    """Return the listing of a data set whose first half of classes is for training, the field's rule."""
+    """Return the listing of a data set that trains on the first half of its classes, the usual rule."""
     order = {number: position for position, number in enumerate(sorted(names))}
     unknown = sorted(set(numbers) - order.keys())
     if unknown:
         raise ValueError(
-            f"{root}: images of class {unknown[0]}, which has no name; the annotations are broken"
+            f"{root}: images of class {unknown[0]}, which has no name; unpack the annotations again"
         )
     labels = [order[number] for number in numbers]
     splits = ["train" if label < len(names) // 2 else "test" for label in labels]
@@ -63,13 +63,15 @@ def read_cub(root: Path) -> Listing:
     classes = dict(_rows(root / "image_class_labels.txt", 2))
     names = {int(number): name for number, name in _rows(root / "classes.txt", 2)}
     if images.keys() != classes.keys():
-        raise ValueError(f"{root}: images.txt and image_class_labels.txt list other images; unpack it again")
+        raise ValueError(
+            f"{root}: images.txt and image_class_labels.txt list different images; unpack them again"
+        )
     numbers = [int(classes[image]) for image in images]
     return in_halves(root, [f"images/{path}" for path in images.values()], numbers, names)
 
 
 def read_cars(root: Path) -> Listing:
-    """Return Cars196: classes 1 to 98 train, 99 to 196 test, whatever folder an image lies in."""
+    """Return Cars196: classes 1 to 98 train, 99 to 196 test, whichever folder an image is in."""
     inner = ("CARS196", "cars196", "stanford_cars")
     if any((folder / "cars_annos.mat").exists() for folder in (root, *(root / name for name in inner))):
         root = _home(root, "cars_annos.mat", inner, "")
@@ -78,14 +80,14 @@ def read_cars(root: Path) -> Listing:
         paths = [str(path) for path in rows["relative_im_path"]]
         numbers = [int(number) for number in rows["class"]]
     else:
-        cure = "`softwarp data cars` says what to fetch"
+        cure = "`softwarp data cars` says what to get"
         root = _home(root, "cars_train", inner, cure)
         names = _matlab(_devkit(root, "cars_meta.mat"), "class_names")["class_names"]
         paths, numbers = [], []
         for part, file in (("train", "cars_train_annos.mat"), ("test", "cars_test_annos_withlabels.mat")):
             rows = _matlab(_devkit(root, file), "annotations")["annotations"]
             folder = f"cars_{part}"
-            if (root / folder / folder).is_dir():  # one folder more in the copy on Kaggle
+            if (root / folder / folder).is_dir():  # one more folder in the copy on Kaggle
                 folder = f"{folder}/{folder}"
             paths += [f"{folder}/{name}" for name in rows["fname"]]
             numbers += [int(number) for number in rows["class"]]
@@ -114,7 +116,7 @@ def read_inshop(root: Path) -> Listing:
     home = next((home for home in ("img", "Img/img", "Img") if (root / home / top).is_dir()), None)
     if home is None:
         raise FileNotFoundError(
-            f"{root} has no img/{top} nor Img/img/{top}; unpack img.zip into {root / 'Img'}"
+            f"{root} has neither img/{top} nor Img/img/{top}; unpack img.zip into {root / 'Img'}"
         )
     return by_name(
         root, [f"{home}/{path}" for path in below], [row[1] for row in rows], [row[2] for row in rows]
@@ -130,25 +132,25 @@ READERS: dict[str, Callable[[Path], Listing]] = {
 
 
 def _home(root: Path, marker: str, inner: Iterable[str], cure: str) -> Path:
-    """The folder that holds `marker`: root itself, or one inside it that is called as the archive has it."""
+    """The folder that holds `marker`: root itself, or one inside it with the archive's name."""
     for folder in (root, *(root / name for name in inner)):
         if (folder / marker).exists():
             return folder
-    raise FileNotFoundError(f"{root} holds no {marker}, nor does {' or '.join(inner)} in it; {cure}")
+    raise FileNotFoundError(f"{root} holds no {marker}, and neither does {' or '.join(inner)} in it; {cure}")
 
 
 def _rows(file: Path, columns: int, *, head: int = 0) -> list[list[str]]:
-    """The words of each line of an annotation file, the last column taking what is left."""
+    """The words of each line of an annotation file; the last column takes the rest."""
     if not file.exists():
         raise FileNotFoundError(f"{file} is missing; unpack the data set's annotations there")
-    # str.splitlines and str.split would also cut at U+2028 and the like, which names may hold
+    # str.splitlines and str.split would also cut at U+2028 and the like, which names may contain
     lines = ((number, line.strip()) for number, line in enumerate(_text(file).split("\n"), start=1))
     rows = [(number, re.split("[ \t]+", line, maxsplit=columns - 1)) for number, line in lines if line][head:]
     wrong = next((number for number, row in rows if len(row) != columns), None)
     if wrong is not None:
         raise ValueError(f"{file}, line {wrong}: expected {columns} columns; unpack the data set again")
     if not rows:
-        raise ValueError(f"{file} lists nothing; unpack the data set again")
+        raise ValueError(f"{file} is empty; unpack the data set again")
     return [[word.strip() for word in row] for _, row in rows]
 
 
@@ -156,7 +158,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not text in UTF-8 ({error}); unpack the data set again") from None
+        raise ValueError(f"{file} is not UTF-8 text ({error}); unpack the data set again") from None
 
 
 def _devkit(root: Path, name: str) -> Path:
@@ -164,7 +166,9 @@ def _devkit(root: Path, name: str) -> Path:
         if file.exists():
             return file
     # cars_test_annos.mat, which comes with the devkit, has no classes
-    raise FileNotFoundError(f"{root} holds no {name}, nor does devkit in it; `softwarp data cars` says more")
+    raise FileNotFoundError(
+        f"neither {root} nor its devkit folder holds {name}; `softwarp data cars` says more"
+    )
 
 
 def _matlab(file: Path, *keys: str) -> dict[str, Any]:
@@ -173,5 +177,5 @@ def _matlab(file: Path, *keys: str) -> dict[str, Any]:
     try:
         content = loadmat(file, squeeze_me=True)
         return {key: np.atleast_1d(content[key]) for key in keys}
-    except Exception as error:  # loadmat meets a broken file with errors of many kinds
-        raise ValueError(f"{file} is not the MATLAB file it should be ({error}); fetch it again") from error
+    except Exception as error:  # loadmat raises many kinds of errors for a broken file
+        raise ValueError(f"{file} is not the expected MATLAB file ({error}); download it again") from error

@@ -1,4 +1,4 @@
-"""Batches: some classes and some samples of each, or images at random."""
+"""Batches: some classes and some samples of each, or random images."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -10,13 +10,12 @@ from torch.utils.data import Sampler
 
 
 class BalancedBatches(Sampler[list[int]]):
-    """Yield batches of `classes_per_batch` classes x `samples_per_class` samples, for ever new epochs.
+    """Yield batches of `classes_per_batch` classes x `samples_per_class` samples, different in each epoch.
 
-    Classes come in random order, each once before any comes again; a class's samples likewise, so that
-    with classes of one size an epoch of N / batch-size batches shows (nearly) every sample once. Where the
-    classes left over at the end of a round do not fill a batch, they come first in the next round, and once
-    for both. A class with fewer samples than asked gives some of them twice. The order depends on `seed`
-    and `epoch` alone.
+    Classes come in random order, each once before any repeats, and so do the samples of a class: with classes
+    of equal size, an epoch of N / batch-size batches shows (nearly) every sample once. Classes left over at
+    the end of a round that do not fill a batch come first in the next round, and count for both. A class
+    with fewer samples than asked for repeats some. The order depends only on `seed` and `epoch`.
 
     >>> labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
     >>> batches = BalancedBatches(labels, classes_per_batch=2, samples_per_class=2, seed=0)
@@ -31,7 +30,7 @@ class BalancedBatches(Sampler[list[int]]):
         self.members = labels.argsort(stable=True).split(counts.tolist())
         if classes_per_batch > len(self.members):
             raise ValueError(
-                f"a batch takes {classes_per_batch} classes but there are only {len(self.members)} classes; "
+                f"a batch needs {classes_per_batch} classes but there are only {len(self.members)} classes; "
                 "lower batches.classes"
             )
         self.classes_per_batch, self.samples_per_class = classes_per_batch, samples_per_class
@@ -53,7 +52,7 @@ class BalancedBatches(Sampler[list[int]]):
         for _ in range(self.length):
             if len(classes) < self.classes_per_batch:
                 fresh = torch.randperm(len(self.members), generator=generator).tolist()
-                # Those left over come first, and not a second time in the same batch.
+                # Leftover classes come first, and only once in the same batch.
                 classes += [label for label in fresh if label not in classes] if classes else fresh
             chosen, classes = classes[: self.classes_per_batch], classes[self.classes_per_batch :]
             batch = []
@@ -69,8 +68,8 @@ class BalancedBatches(Sampler[list[int]]):
 class RandomBatches:
     """Batches of `size` items out of `count`, whatever their classes.
 
-    An epoch goes through the items in random order; those that do not fill a last batch are left out of it.
-    The order depends on `seed` and the epoch alone.
+    An epoch goes through the items in random order; leftovers that do not fill a batch are skipped. The order
+    depends only on `seed` and the epoch.
 
     >>> batches = RandomBatches(7, size=3, seed=0)
     >>> [len(batch) for batch in batches.of_epoch(0)]
@@ -79,7 +78,7 @@ class RandomBatches:
 
     def __init__(self, count: int, *, size: int, seed: int) -> None:
         if size > count:
-            raise ValueError(f"a batch takes {size} images but there are only {count}; lower batches.size")
+            raise ValueError(f"a batch needs {size} images but there are only {count}; lower batches.size")
         self.count, self.size, self.seed = count, size, seed
 
     def __len__(self) -> int:
@@ -96,9 +95,9 @@ class RandomBatches:
 class Draws(Sampler[list[tuple[int, int]]]):
     """Yield this process's share of every batch from a position on: pairs (item, seed of its augmentation).
 
-    Epoch follows epoch, `epochs` in all. A draw's seed depends on the run's seed and its place alone, not on
-    processes, workers or interruptions. A batch is cut into `pieces`, which follow one another, and each of
-    them into shares of the processes, by whole classes as far as they divide.
+    It runs through `epochs` epochs. A draw's seed depends only on the run's seed and on its place, not on
+    processes, workers or interruptions. A batch is cut into consecutive `pieces`, and each piece into one
+    share per process, by whole classes as far as they divide.
 
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> batches = BalancedBatches(labels, classes_per_batch=2, samples_per_class=2, seed=0)
@@ -120,7 +119,7 @@ class Draws(Sampler[list[tuple[int, int]]]):
         size = batches.size
         if size % (processes * pieces):
             raise ValueError(
-                f"a batch of {size} cannot be shared by {processes} processes in {pieces} pieces each; make "
+                f"a batch of {size} cannot be split over {processes} processes in {pieces} pieces each; make "
                 f"batches.classes x batches.samples, or batches.size, a multiple of {processes * pieces}"
             )
         self.batches, self.steps, self.start = batches, epochs * len(batches), start

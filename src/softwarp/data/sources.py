@@ -1,4 +1,4 @@
-"""From the words of a recipe to what training and evaluation read: data sets that give whole batches."""
+"""From the data part of a recipe to what training and evaluation read: data sets of whole batches."""
 
 import hashlib
 import typing
@@ -20,7 +20,7 @@ from softwarp.data.tables import Table, find_root, read_table
 
 
 class Images(typing.Protocol):
-    """A data set that gives a batch for a list of draws (item, seed)."""
+    """A data set that returns a batch for a list of draws (item, seed)."""
 
     def __len__(self) -> int: ...
     def __getitems__(self, draws: list[tuple[int, int]]) -> Batch: ...
@@ -29,24 +29,24 @@ class Images(typing.Protocol):
 
 @dataclass(frozen=True)
 class Items:
-    """What each image of a data set is, in its order.
+    """The file and class of each image of a data set, in order.
 
     `role` is train, validation, test, query or gallery; the fold that a plan holds out is validation. Files
-    are relative to `root`, except for absolute paths in a CSV file. A glyph is code point and style, and has
-    no root.
+    are relative to `root`, except for absolute paths in a CSV file. A glyph has a code point and style
+    instead of a file, and no root.
     """
 
     role: str
     root: str | None
     files: tuple[str, ...]
-    classes: tuple[str, ...]  # the name of each one's class
+    classes: tuple[str, ...]  # the class name of each image
 
 
 @dataclass(frozen=True)
 class Source:
-    """All that a run reads.
+    """Everything that a run reads.
 
-    Labels count from 0: those of training by `names`, those of queries and gallery by `evaluated_names`.
+    Labels count from 0: training labels index `names`, query and gallery labels index `evaluated_names`.
     """
 
     train: Images
@@ -62,7 +62,7 @@ class Source:
     query_items: Items
     gallery_items: Items | None
     sha256: str  # of the pixels (glyphs), or of the list of files and labels
-    notes: tuple[str, ...]  # what was left out or is missing, a line each
+    notes: tuple[str, ...]  # what was left out or is missing, one line each
 
 
 def load_source(
@@ -82,7 +82,7 @@ def load_source(
     strict: bool,
     advance: Callable[[], None] | None = None,
 ) -> Source:
-    """Return what these settings name, the data part of a recipe, divided as the plan says.
+    """Return the data that these settings, the data part of a recipe, name, divided by the plan.
 
     Args:
         advance: called after each image that is decoded into the cache.
@@ -108,10 +108,10 @@ def load_source(
 
 
 def glyph_source(*, plan: SplitPlan, max_classes: int | None = None) -> Source:
-    """Return the embedded glyphs.
+    """Return the built-in glyphs.
 
     A quarter of the characters is for test and a quarter, `validation`, for search: these are never trained
-    on and in no fold, so that they can choose settings for every protocol.
+    on and are in no fold, so they can be used to choose settings for every protocol.
     """
     glyphs = load_glyphs()
     labels = glyphs.labels.numpy()
@@ -145,7 +145,7 @@ def image_source(
     strict: bool = False,
     advance: Callable[[], None] | None = None,
 ) -> Source:
-    """Return the images of a data set on disk, divided by class as the plan says."""
+    """Return the images of a data set on disk, divided by class according to the plan."""
     table = read_table(name, root, depth=depth, strict=strict)
     division = limit(divide(table.labels, table.splits, plan, names=table.names), table.labels, max_classes)
     to_train = train_transform(

@@ -1,6 +1,6 @@
 """Which classes are trained and which are judged. No other module decides that.
 
-Arrays, not tensors: a look at a folder need not load torch.
+Arrays, not tensors: checking a folder need not load torch.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ EVALUATED = ("test", "query", "gallery")
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """What a recipe's evaluation part says of classes.
+    """What a recipe's evaluation part says about classes.
 
     Args:
         split: which classes are judged.
-        fold: train on all folds of the training classes but this one, counted from 0. Then `validation`
-            judges the fold held out, and `test` the test classes.
+        fold: train on every fold of the training classes except this one, counted from 0. Then
+            `validation` judges the held-out fold, and `test` the test classes.
         folds: how many there are.
         fold_seed: shuffles the classes before they are cut into folds; None cuts them in sorted order.
     """
@@ -73,7 +73,7 @@ def _drawn(num_classes: int, validation: float, test: float, seed: int) -> list[
 def _shuffled(count: int, seed: int) -> Positions:
     """The numbers below `count` as torch.randperm shuffles them.
 
-    Written out, so that test classes stay the same whatever becomes of torch, and so that a look at a folder
+    Written out, so that test classes stay the same in any version of torch, and so that checking a folder
     need not load it.
     """
     words = np.random.RandomState(seed).randint(1 << 32, size=count, dtype=np.uint32)
@@ -113,16 +113,16 @@ def random_roles(labels: Positions, *, validation: float, test: float, seed: int
 
 
 def fold_classes(classes: Positions, *, folds: int, seed: int | None = None) -> list[Positions]:
-    """Return the classes cut into folds, each sorted; their sizes differ by one at most.
+    """Return the classes cut into sorted folds, whose sizes differ by at most one.
 
-    Without a seed each fold is a stretch of the sorted classes, as in the protocol of Musgrave et al. (2020).
+    Without a seed each fold is a contiguous range of the sorted classes, as in Musgrave et al. (2020).
 
     >>> [fold.tolist() for fold in fold_classes(np.arange(9), folds=4)]
     [[0, 1, 2], [3, 4], [5, 6], [7, 8]]
     """
     if len(classes) < 2 * folds:
         raise ValueError(
-            f"{len(classes)} training classes make no {folds} folds of two classes or more; "
+            f"{len(classes)} training classes are too few for {folds} folds of at least two classes; "
             "lower evaluation.folds or add classes"
         )
     order = np.sort(classes)
@@ -133,9 +133,9 @@ def fold_classes(classes: Positions, *, folds: int, seed: int | None = None) -> 
 
 @dataclass(frozen=True)
 class Division:
-    """Positions of the items that train, that ask and that are searched; no class trains and asks.
+    """Positions of training items, queries and gallery items; no class is in both training and queries.
 
-    Where `gallery` is None each query searches the other queries.
+    If `gallery` is None, each query searches the other queries.
     """
 
     train: Positions
@@ -154,14 +154,14 @@ def divide(
 ) -> Division:
     """Return which items train and which are judged.
 
-    The training classes are those of the splits "train" and "validation". To judge on "test" trains on all of
-    them. To judge on "validation" leaves test items alone: it trains on the split "train" and judges the
-    split "validation" or, where there is none, the second half of the training classes, as ProxyNCA++ does.
+    The training classes are those of the splits "train" and "validation". Judging on "test" trains on all of
+    them. Judging on "validation" leaves test items alone: it trains on the split "train" and judges the
+    split "validation" or, if there is none, the second half of the training classes, as ProxyNCA++ does.
     A plan with a fold trains on the other folds of the training classes in either case, and "validation"
     judges the fold itself. Without splits a random quarter of the classes is for test.
 
     Args:
-        seed: draws that quarter. It is not the seed of training: all seeds must face the same test.
+        seed: draws that quarter. It is not the training seed: all seeds must face the same test.
         names: of the classes, for messages.
         keep_validation: the split "validation" is for search alone: it never trains and is in no fold.
 
@@ -189,14 +189,14 @@ def _roles(labels: Positions, splits: Sequence[str] | None, seed: int) -> dict[s
     classes = len(np.unique(labels))
     if classes < 4:
         raise ValueError(
-            f"{classes} class{'es' * (classes != 1)}: it takes four to divide them into training and test; "
+            f"{classes} class{'es' * (classes != 1)}: at least four are needed for training and test; "
             "add classes"
         )
     if splits is None:
-        # one class alone would make every answer right
+        # with a single class every answer would be right
         splits = random_roles(labels, validation=0.0, test=max(0.25, 2 / classes), seed=seed)
     if len(splits) != len(labels):
-        raise ValueError(f"{len(splits)} splits for {len(labels)} labels; there must be one each")
+        raise ValueError(f"{len(splits)} splits for {len(labels)} labels; give one split per label")
     roles = np.array(splits)
     return {role: np.flatnonzero(roles == role) for role in ("train", "validation", *EVALUATED)}
 
@@ -213,13 +213,13 @@ def _evaluated(where: dict[str, Positions]) -> tuple[Positions, Positions | None
     """The queries and the gallery of the test."""
     test, query, gallery = (len(where[role]) for role in EVALUATED)
     if test and (query or gallery):
-        raise ValueError("the source has test as well as query and gallery items; use one or the other")
+        raise ValueError("the source has both test items and query or gallery items; use one or the other")
     if test:
         return where["test"], None
     if not query or not gallery:
         raise ValueError(
-            f"nothing to test on: {query} query and {gallery} gallery items and none of the split test; "
-            "name both query and gallery, or test, or leave the splits out altogether"
+            f"nothing to test on: {query} query items, {gallery} gallery items and no test items; "
+            "give both query and gallery, or test, or no splits at all"
         )
     return where["query"], where["gallery"]
 
@@ -231,29 +231,31 @@ def _check_disjoint(
     if len(common):
         name = f"class {common[0]}" if names is None else f"class {names[common[0]]!r}"
         raise ValueError(
-            f"{name} is in training and in evaluation ({len(common)} such classes); give all images of a "
-            "class the same side, or leave the splits out (one folder for each class, or a CSV file without "
-            "the column split) and classes are divided for you"
+            f"{name} is in both training and evaluation ({len(common)} such classes); put all images of a "
+            "class on the same side, or omit the splits (one folder per class, or a CSV file without the "
+            "column split) to have classes divided for you"
         )
 
 
 def _check_division(labels: Positions, division: Division) -> None:
     if len(division.train) == 0:
-        raise ValueError("no items to train on; name some of the split train")
+        raise ValueError("no items to train on; give some the split train")
     asked = labels[division.queries]
     searched = asked if division.gallery is None else labels[division.gallery]
     if len(np.unique(searched)) < 2:
-        raise ValueError("fewer than two classes to evaluate, which any model gets right; add classes")
+        raise ValueError("fewer than two classes to evaluate, so any model would be right; add classes")
     if division.gallery is None:
         answered = bool((np.unique(asked, return_counts=True)[1] > 1).any())
     else:
         answered = bool(np.isin(asked, searched).any())
     if not answered:
-        raise ValueError("no query has another image of its class to find; evaluate classes of two or more")
+        raise ValueError(
+            "no query has another image of its class to find; evaluate classes of at least two images"
+        )
 
 
 def limit(division: Division, labels: Positions, max_classes: int | None) -> Division:
-    """Return the division with no more than so many classes on either side: the first ones."""
+    """Return the division limited to the first `max_classes` classes on either side."""
     if max_classes is None:
         return division
 

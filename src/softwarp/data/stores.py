@@ -1,4 +1,4 @@
-"""Where an item's pixels come from: files, or memory. Caches (image_cache.py) are stores, too."""
+"""Where an item's pixels come from: files, or memory. Caches (image_cache.py) are stores too."""
 
 import typing
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from softwarp.data.decode import read_image
 
 
 class Store(typing.Protocol):
-    """Images by item. `read` raises a ValueError that names the item and the cause for one that is broken."""
+    """Images by item. For a broken one, `read` raises a ValueError that names the item and the cause."""
 
     def __len__(self) -> int: ...
     def read(self, item: int) -> Image.Image | Tensor: ...  # a tensor is uint8 [channels, height, width]
@@ -19,7 +19,7 @@ class Store(typing.Protocol):
 
 
 class FileStore:
-    """Image files, decoded at each reading.
+    """Image files, decoded at every read.
 
     Args:
         root: the folder that `paths` start from.
@@ -40,11 +40,11 @@ class FileStore:
 
 
 class MemoryStore:
-    """Images [N, channels, height, width] that are in memory already."""
+    """Images [N, channels, height, width] that are already in memory."""
 
     def __init__(self, images: Tensor, names: Sequence[str]) -> None:
         if len(images) != len(names):
-            raise ValueError(f"{len(images)} images but {len(names)} names; give one name for each image")
+            raise ValueError(f"{len(images)} images but {len(names)} names; give one name per image")
         self.images, self.names = images, names
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """A data set on disk -> Table(paths, labels, names, splits).
 
-Nothing is decoded here. Every listed file is looked for: missing ones are named before training starts.
+Nothing is decoded here. Every listed file is checked: missing ones are named before training starts.
 """
 
 import os
@@ -23,47 +23,47 @@ TABLES = READERS | {"folder": read_folder, "csv": read_csv}
 
 @dataclass(frozen=True)
 class Table:
-    """The images of a data set: where they are, what they show and what they are for."""
+    """The images of a data set: their files, classes and splits."""
 
     root: Path
     paths: tuple[str, ...]  # relative to root, with forward slashes; those of a CSV file may be absolute
     labels: NDArray[np.int64]  # the position of an image's class in `names`
     names: tuple[str, ...]
-    splits: tuple[str, ...] | None  # one of SPLITS for each image; None where the source has none
-    notes: tuple[str, ...] = ()  # what was left out or is missing, a line each
+    splits: tuple[str, ...] | None  # one of SPLITS per image; None if the source has none
+    notes: tuple[str, ...] = ()  # what was left out or is missing, one line each
 
 
 def find_root(name: str, root: str | None) -> Path:
-    """Return where the images are; an error says how to give the place if it is not given or not there."""
+    """Return where the images are; if the path is missing or wrong, the error says how to set it."""
     if root is None:
         raise ValueError(f"the recipe does not say where {name} is; add data.root=FOLDER")
     place = Path(root).expanduser()
     if not place.exists():
         raise FileNotFoundError(
-            f"{root} does not exist; give the place of the images, as data.root or --data"
+            f"{root} does not exist; give the path of the images with data.root or --data"
         )
     return place
 
 
 def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool = False) -> Table:
-    """Return the table of a data set whose layout is `name`, one of TABLES, below `root`.
+    """Return the table of a data set in `root` with the layout `name`, one of TABLES.
 
-    Listed images that are missing stay in the table, to be skipped like broken ones, and are named in its
-    notes. If all are missing, that is an error.
+    Listed images that are missing stay in the table, are skipped like broken ones, and are named in its
+    notes. It is an error if all are missing.
 
     Args:
-        depth: how deep class folders lie, as in `read_folder`.
-        strict: one missing image is an error, too.
+        depth: depth of the class folders, as in `read_folder`.
+        strict: a single missing image is an error.
     """
     if name not in TABLES:
         near = get_close_matches(name, TABLES, n=3) or list(TABLES)
         raise ValueError(f"no data layout is called {name!r}; did you mean {' or '.join(near)}?")
     if not root.exists():
-        raise FileNotFoundError(f"{root} does not exist; give the place of the images ({name})")
+        raise FileNotFoundError(f"{root} does not exist; give the path of the images ({name})")
     if not is_text(str(root)):
         raise ValueError(f"{printable(str(root))}: the name is not UTF-8; rename the folder")
     if depth is not None and name != "folder":
-        raise ValueError(f"data.depth is for folders of class folders, and {name} has a list; leave it out")
+        raise ValueError(f"data.depth is for folders of class folders, but {name} has a list; omit it")
     listing = read_folder(root, depth) if name == "folder" else TABLES[name](root)
     wrong = sorted(set(listing.splits or ()) - set(SPLITS))
     if wrong:
@@ -71,7 +71,7 @@ def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool 
     missing = _missing(listing)
     if len(missing) == len(listing.paths) or (strict and missing):
         raise FileNotFoundError(f"{_some_missing(missing, listing)}; unpack or copy the images again")
-    skipped = [f"{_some_missing(missing, listing)}; they are skipped"] if missing else []
+    skipped = [f"{_some_missing(missing, listing)}; skipping them"] if missing else []
     return Table(
         root=listing.root,
         paths=tuple(listing.paths),
@@ -83,7 +83,7 @@ def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool 
 
 
 def _missing(listing: Listing) -> list[str]:
-    """Each folder is listed once, which takes seconds where a look at each of 120,000 files takes minutes."""
+    """Lists each folder once: seconds, where checking each of 120,000 files would take minutes."""
     wanted: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for path in listing.paths:
         folder, name = os.path.split(path)

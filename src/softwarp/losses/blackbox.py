@@ -10,8 +10,8 @@ ranks over the length of the list and g = d loss / d r,
 
     d loss / d s = -(r(s) - r(s + lambda g)) / lambda
 
-where loss is the mean over the queries. That is made with the value, so that a loss which is scaled, for half
-precision or for accumulation, has its gradient scaled and not another one.
+where loss is the mean over the queries. It is computed with the value, so that scaling the loss, for half
+precision or for accumulation, only scales the gradient.
 
 | symbol | parameter     | default  | where |
 |--------|---------------|----------|-------|
@@ -20,7 +20,7 @@ precision or for accumulation, has its gradient scaled and not another one.
 | w      | weighting     | "loglog" | the paper offers both; which its retrieval runs use is not in the code |
 
 Ranks within the positives are constants. Of equal scores the earlier in the batch comes first. The query
-is not in its own list. Samples without another of their class are ranked, but are no queries.
+is not in its own list. Samples that are alone in their class are ranked but are not queries.
 
 Differs from the official code: its average precision (for detection) draws the margin as |N(0, 1)| for
 each score; here it is the paper's constant. Its batch memory and the term between classes are not here.
@@ -43,7 +43,7 @@ UNSAID = Training(
     batch=(32, 4),
     optimizer="adam",
     rate_ratio=None,
-    details="the official code has no defaults; as ROADMAP's code compares with it",
+    details="the official code has no defaults; these are from ROADMAP's comparison",
 )
 OfRanks = Callable[[Tensor, Tensor, Tensor], Tensor]
 WEIGHTINGS = {"log": torch.log1p, "loglog": lambda count: torch.log1p(torch.log1p(count))}
@@ -99,7 +99,7 @@ def _ranked_loss(
         same = labels[:, None] == labels
         queries = find_queries((same & ~itself).any(1))
         scores = items[queries] @ items.T - margin * (same[queries].to(items) - 0.5)
-        # The query comes last, behind all, and stays there: it is in nobody's way.
+        # The query is ranked last and stays there, so it does not affect the others.
         scores = scores.masked_fill(itself[queries], -torch.inf)
         positive = (same & ~itself)[queries]
         order = scores.detach().argsort(dim=1, descending=True, stable=True)

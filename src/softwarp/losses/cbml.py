@@ -60,7 +60,9 @@ def cbml_loss(
     with torch.autocast(embeddings.device.type, enabled=False):
         unit = normalize(widen(embeddings)[0])
         similarities = unit @ unit.T
-        check_finite(similarities, embeddings, embeddings)  # here: the masks below would hide a NaN
+        check_finite(
+            similarities, embeddings, embeddings
+        )  # checked here, because the masks below would hide a NaN
         hard_positives = positives & (similarities - margin < _highest(similarities, negatives))
         hard_negatives = negatives & (similarities + margin > -_highest(-similarities, positives))
         center = balance * _mean(similarities, positives) + (1 - balance) * _mean(similarities, negatives)
@@ -85,7 +87,7 @@ def _log_one_plus_sum(exponents: Tensor, mask: Tensor) -> Tensor:
 
 
 class CBMLLoss(nn.Module):
-    """The mean CBML loss over a batch; it learns nothing of its own.
+    """The mean CBML loss over a batch; it has no parameters of its own.
 
     >>> loss = CBMLLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape

@@ -25,7 +25,7 @@ constants. So the gradient is not the value's, by design.
 |        | mean_similarity    | 0.25    | official code |
 
 Differs from the official code: lambda, which weighs opposite terms in its two scripts, is two named
-weights here; a row whose neighbourhood is the whole batch adds 0, not NaN; fewer samples than k will do.
+weights here; a row whose neighbourhood is the whole batch adds 0, not NaN; fewer samples than k are fine.
 """
 
 from typing import Any, ClassVar
@@ -91,7 +91,7 @@ def mean_similarity_loss(embeddings: Tensor, labels: Tensor, *, mean_similarity:
 
 
 def check_neighbours(neighbours: int, tolerance: float) -> None:
-    """Raise a ValueError unless there are two neighbours at least and the tolerance is not negative."""
+    """Raise a ValueError unless there are at least two neighbours and the tolerance is not negative."""
     check_whole(at_least=2, neighbours=neighbours)
     check_not_negative(tolerance=tolerance)
 
@@ -129,7 +129,7 @@ class ContextualLoss(nn.Module):
             "contextual_weight": ("log", 0.1, 2.0),
             "contrastive_weight": ("log", 0.1, 2.0),
         },
-        notes="Weights of the official 256-pixel script, under names of their own.",
+        notes="Weights of the official 256-pixel script, under separate names.",
     )
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a loss says of itself: the command line, the docs, the trainer and the sharder read it from here."""
+"""What a loss declares about itself, for the command line, the docs, the trainer and the sharder."""
 
 import inspect
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a loss was trained by those who published it, or by us where nothing was published or found."""
+    """How a loss was trained by its authors, or by us if nothing was published or found."""
 
     by: Literal["official code", "paper", "ours"]  # whose numbers they are
-    batch: tuple[int, int] | int  # classes x samples of each, or so many images drawn at random
+    batch: tuple[int, int] | int  # classes x samples of each, or a number of random images
     optimizer: str
     rate_ratio: float | None  # learning rate of the loss's own parameters over the model's; None without any
     details: str  # which data set, eps and rates, and what differs on others
 
     def __str__(self) -> str:
-        """Return all of it in a phrase."""
+        """Return it as one phrase."""
         batch = f"{self.batch} random images"
         if isinstance(self.batch, tuple):
             batch = "{} classes x {} samples".format(*self.batch)
@@ -33,10 +33,10 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A loss in words, and how it is trained when a recipe says no more than its name.
+    """A description of a loss, and how it is trained when a recipe gives only its name.
 
-    `search_space` maps a setting to ("log" | "float" | "int", low, high); learning rates are searched
-    besides.
+    `search_space` maps a setting to ("log" | "float" | "int", low, high); learning rates are also
+    searched.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Card:
     year: int
     equation: str  # one line of plain text
     kind: Literal["proxies", "classifier", "pairs", "ranking", "graph"]
-    networks: str = ""  # what it trains besides proxies or a classifier, gone at test
+    networks: str = ""  # what it trains in addition to proxies or a classifier, unused at test time
     min_classes: int = 1  # that a batch needs
     min_samples: int = 1  # of each class that a batch needs
     training: Training  # as published
@@ -76,7 +76,7 @@ class Card:
 
 @runtime_checkable
 class Loss(Protocol):
-    """What a loss has besides `loss(embeddings, labels)`.
+    """What a loss has in addition to `loss(embeddings, labels)`.
 
     One whose settings may change between phases also has `start_phase(*, setting=...)`, and keeps them in
     its state dict (`get_extra_state = phase_state`, `set_extra_state = set_phase_state`). One that measures
@@ -85,7 +85,7 @@ class Loss(Protocol):
 
     @property
     def distance(self) -> str:
-        """ "euclidean" or "cosine": what its embeddings are compared by."""
+        """ "euclidean" or "cosine": how its embeddings are compared."""
 
     @property
     def card(self) -> Card:
@@ -93,7 +93,7 @@ class Loss(Protocol):
 
     @property
     def class_vectors(self) -> str | None:
-        """Which parameter holds the vectors of the classes, class first; None without one.
+        """Which parameter holds the vectors of the classes, class first; None if there is none.
 
         It is called `proxies` where it is one point of the embedding space per class, [C, D].
         """
@@ -113,7 +113,7 @@ def class_vectors_of(loss: nn.Module) -> nn.Parameter | None:
 def proxies_of(loss: nn.Module) -> nn.Parameter | None:
     """Return the proxies [C, D] that embeddings can be measured from, None for a loss without.
 
-    Weights of a classifier and several vectors per class are none.
+    Weights of a classifier, or several vectors per class, do not count.
     """
     name = _contract(loss).class_vectors or ""
     return class_vectors_of(loss) if name.rpartition(".")[2] == "proxies" else None
@@ -123,13 +123,13 @@ def _contract(loss: Any) -> Loss:
     if not isinstance(loss, Loss):
         missing = [name for name in ("distance", "card", "class_vectors") if not hasattr(loss, name)]
         raise ValueError(
-            f"{type(loss).__name__} does not say its {', '.join(missing)}; examples/own_loss.py shows how"
+            f"{type(loss).__name__} does not declare {', '.join(missing)}; examples/own_loss.py shows how"
         )
     return loss
 
 
 def start_phase(loss: nn.Module, settings: Mapping[str, Any]) -> None:
-    """Give a loss the settings of a new phase; a ValueError answers an unknown one with the nearest.
+    """Give a loss the settings of a new phase; for an unknown one, a ValueError suggests the nearest.
 
     >>> from softwarp.losses import WarpedSoftmaxLoss
     >>> start_phase(WarpedSoftmaxLoss(num_classes=10, embedding_size=4), {"aplha": 2.0})
@@ -146,7 +146,7 @@ def start_phase(loss: nn.Module, settings: Mapping[str, Any]) -> None:
     try:
         if settings:
             loss.start_phase(**settings)  # type: ignore[operator]
-    except TypeError as error:  # a word where a number belongs
+    except TypeError as error:  # text where a number belongs
         raise ValueError(f"{title} cannot take {dict(settings)}: {error}") from error
 
 
@@ -174,7 +174,7 @@ def phase_settings_of(loss_class: type) -> list[str]:
 
 
 def phase_state(loss: Any) -> dict[str, Any]:
-    """Return the values of what a phase can set: the extra state of a loss without tensors among them."""
+    """Return the values that a phase can set: the extra state of a loss that keeps them as plain numbers."""
     return {name: getattr(loss, name) for name in phase_settings_of(type(loss))}
 
 

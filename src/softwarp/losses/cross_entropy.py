@@ -11,7 +11,7 @@
 | w, b    | proxy_init      | "zeros" | w, learned; the official code starts w and b at zero |
 
 In the first step only the classifier learns: with w = 0 no gradient reaches the embeddings. Differs from
-the official code: the norm belongs to the loss, so embeddings at test are those before it.
+the official code: the norm belongs to the loss, so embeddings at test time are those before it.
 """
 
 from typing import ClassVar
@@ -27,7 +27,7 @@ from softwarp.losses.distances import check_batch, check_finite, init_proxies, w
 def cross_entropy_loss(
     embeddings: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, *, label_smoothing: float = 0.1
 ) -> Tensor:
-    """Return the smoothed cross-entropy less its least value for each sample, [N]; weight [C, D], bias [C].
+    """Return the smoothed cross-entropy above its minimum for each sample, [N]; weight [C, D], bias [C].
 
     >>> weight, bias = torch.tensor([[1.0], [0.0]]), torch.zeros(2)
     >>> cross_entropy_loss(torch.tensor([[2.0]]), weight, bias, torch.tensor([0]), label_smoothing=0.0)
@@ -73,7 +73,7 @@ class CrossEntropyLoss(nn.Module):
         ),
         proxy_rate_ratio=1.0,
         search_space={"label_smoothing": ("float", 0.0, 0.4), "dropout": ("float", 0.0, 0.7)},
-        notes="the optional BatchNorm is part of the loss and gone at test; in the official code it stays",
+        notes="the optional BatchNorm is in the loss, unused at test time; in the official code it stays",
     )
 
     def __init__(
@@ -106,7 +106,7 @@ class CrossEntropyLoss(nn.Module):
                     "feature_norm needs two samples in a batch: raise batches.samples, or lower "
                     "batches.accumulate"
                 )
-            check_finite(features.detach().sum(), embeddings)  # before the batch norm remembers it
+            check_finite(features.detach().sum(), embeddings)  # before the batch norm records it
             features = self.norm(features)
         features = self.dropout(features)
         smoothing = self.label_smoothing

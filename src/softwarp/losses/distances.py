@@ -8,10 +8,10 @@ from torch.nn.functional import normalize
 
 
 def euclidean_distances(embeddings: Tensor, proxies: Tensor) -> Tensor:
-    """Return |e_i - p_j| as [N, C], from direct differences, in float32 at least.
+    """Return |e_i - p_j| as [N, C], from direct differences, in at least float32.
 
-    The usual expansion |e|^2 + |p|^2 - 2ep loses all digits where distances are small beside norms;
-    this form does not, and its gradient at distance zero is zero. It is the slow, exact one.
+    The usual expansion |e|^2 + |p|^2 - 2ep loses all digits where distances are small compared with
+    norms; this form does not, and its gradient at distance zero is zero. It is slow but exact.
 
     >>> euclidean_distances(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 4.0]]))
     tensor([[5.]])
@@ -21,7 +21,7 @@ def euclidean_distances(embeddings: Tensor, proxies: Tensor) -> Tensor:
 
 
 def cosine_similarities(embeddings: Tensor, proxies: Tensor) -> Tensor:
-    """Return cos(e_i, p_j) as [N, C], in float32 at least, also under autocast; 0 for a zero vector.
+    """Return cos(e_i, p_j) as [N, C], in at least float32, also under autocast; 0 for a zero vector.
 
     >>> cosine_similarities(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[1., 0.]])
@@ -32,7 +32,7 @@ def cosine_similarities(embeddings: Tensor, proxies: Tensor) -> Tensor:
 
 
 def widen(*tensors: Tensor) -> list[Tensor]:
-    """Return the tensors in their widest common type, and in float32 at least."""
+    """Return the tensors in their widest common type, at least float32."""
     dtype = torch.float32
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
@@ -55,7 +55,7 @@ def check_batch(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> None:
 
 
 def check_input(embeddings: Tensor, labels: Tensor, num_classes: int, embedding_size: int) -> None:
-    """Raise a ValueError that says what is wrong with a batch, for a loss that need not have proxies."""
+    """Raise a ValueError that says what is wrong with a batch, for a loss that may have no proxies."""
     if embeddings.dim() != 2 or embeddings.shape[1] != embedding_size:
         raise ValueError(
             f"embeddings must be [N, D] with D = {embedding_size}, got {list(embeddings.shape)}: "

@@ -1,7 +1,7 @@
 """How the losses of pytorch-metric-learning (PML) are made and called here.
 
 `from_pml_*.py` hold the losses: PML's class, our names, the defaults of the paper that introduced each. PML
-takes seconds to import, so it is imported when a loss is made.
+takes seconds to import, so it is imported when a loss is built.
 
 Parameters are ours, class first ([C, ...]), and PML's class gets them for one call as wide temporaries:
 it casts its parameters in place to the type of the embeddings, which would leave half-precision proxies.
@@ -22,18 +22,18 @@ Indices = tuple[Tensor, ...]
 def call_pml(
     loss: Any, embeddings: Tensor, labels: Tensor, *, indices: Indices | None = None, **parameters: Tensor
 ) -> Tensor:
-    """Return the value of `loss.pml` with these parameters, checked, in float32 at least.
+    """Return the value of `loss.pml` with these parameters, checked, in at least float32.
 
     Args:
         loss: one of our modules, with num_classes, embedding_size, card, pml and perhaps a miner.
-        indices: the pairs or triplets to use; else those that the miner finds, or all.
+        indices: the pairs or triplets to use; by default those that the miner finds, or all.
     """
     check_input(embeddings, labels, loss.num_classes, loss.embedding_size)
     loss.card.check_counts(labels)
     labels = labels.long()
     with torch.autocast(embeddings.device.type, enabled=False):
         wide, *values = widen(embeddings, *parameters.values())
-        check_finite(wide.abs().amax(), wide)  # miners and reducers pass over NaN
+        check_finite(wide.abs().amax(), wide)  # miners and reducers ignore NaN
         if indices is None and hasattr(loss, "miner"):
             indices = loss.miner(wide, labels)
         arguments = (wide, labels, indices)
@@ -70,7 +70,7 @@ def lp_distance(**settings: Any) -> Any:
 def angles_of(cosines: Tensor) -> Tensor:
     """Return arccos, with gradient zero where it would be infinite: at 1 and -1.
 
-    PML clamps instead, which guards the value; whether the gradient too depends on the version of torch.
+    PML clamps instead, which guards the value; whether it guards the gradient depends on torch's version.
 
     >>> angles_of(torch.tensor([1.0, 0.0, -1.0]))
     tensor([0.0000, 1.5708, 3.1416])

@@ -26,7 +26,7 @@ EASING = (
 
 
 class LargeMarginSoftmaxLoss(nn.Module):
-    """A linear classifier whose own angle is multiplied by a whole number, by and by.
+    """A linear classifier that gradually multiplies the angle to a sample's own class by a whole number.
 
     >>> loss = LargeMarginSoftmaxLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape

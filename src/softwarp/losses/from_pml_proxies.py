@@ -136,7 +136,7 @@ class SoftTripleLoss(nn.Module):
 
 
 def spread_of_centers(centers: Tensor) -> Tensor:
-    """Return half the mean distance between two unit centers of a class, 0 if a class has but one.
+    """Return half the mean distance between two unit centers of a class, 0 if a class has only one.
 
     >>> import torch
     >>> spread_of_centers(torch.tensor([[[3.0, 0.0], [-1.0, 0.0]]]))

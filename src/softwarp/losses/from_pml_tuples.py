@@ -69,7 +69,7 @@ class TripletLoss(nn.Module):
 
 
 class NPairLoss(nn.Module):
-    """One pair per class: an anchor must know its own positive among the positives of all classes.
+    """One pair per class: an anchor must recognise its own positive among the positives of all classes.
 
     >>> loss = NPairLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
@@ -96,7 +96,7 @@ class NPairLoss(nn.Module):
         proxy_rate_ratio=1.0,
         search_space={"norm_penalty": ("log", 1e-4, 1e-1)},
         notes="Vectors are not normalised. With more than two samples of a class, its first and second are "
-        "one pair, its third and fourth the next: such rounds are N-pair batches of their own, and the loss "
+        "one pair, its third and fourth the next: such rounds are separate N-pair batches, and the loss "
         "is the mean over all anchors; the last of an odd number is left out, and a round of one class too. "
         "The paper gives no norm_penalty: 0.002 is ours.",
     )

@@ -5,9 +5,9 @@ tiles, so that the element-wise work finds its data in the cache. For each tile,
 
     t = |e - p|  by one matrix product, then  u = exp(s (m - t)),  m = the row's smallest t in the tile
 
-The tile keeps u / t. When a chunk's losses are known, softmax weights differ from u by one factor a
-row and tile, exp(s f1 - loss - s m), so the gradients are two more products and no second exp.
-The own column is left out of the tiles: its distance is a direct difference, its gradient exact.
+The tile keeps u / t. When a chunk's losses are known, softmax weights differ from u by one factor
+per row and tile, exp(s f1 - loss - s m), so the gradients are two more products and no second exp.
+Each row's own column is left out of the tiles: its distance is a direct difference, its gradient exact.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ CHUNK_BYTES = 2**27
 # On a CPU a tile should stay in the cache; on a GPU there should be few kernel launches.
 CPU_TILE_ELEMENTS = 2**19
 GPU_TILE_ELEMENTS = 2**26
-# exp(-80) is nothing beside the row's largest term, and not yet a denormal: those slow products down.
+# exp(-80) is negligible next to the row's largest term, and not yet a denormal: those slow products down.
 SMALLEST_EXPONENT = -80.0
 
 
@@ -79,7 +79,7 @@ class _FusedSoftmax(torch.autograd.Function):
         slope = torch.where(inside, k1, k2)
         offset = torch.where(inside, delta * (1 - k1) * t, (1 - k2) * alpha)
         own = scale * (slope * t + offset)
-        # The own distance's force for each unit of (e - p), before the softmax's weight; zero on the proxy.
+        # The force of a row's own distance per unit of (e - p), before the softmax weight; zero on the proxy.
         own_force = (scale / len(t)) * slope / t.masked_fill_(t == 0, torch.inf)
 
         losses, grads = [], []
@@ -103,7 +103,7 @@ class _FusedSoftmax(torch.autograd.Function):
                 "which has them, or leave out create_graph=True"
             )
         grads = ctx.saved_tensors
-        # A look at the value spares the copy, where it costs no synchronisation.
+        # Checking the value avoids the copy, where that costs no synchronisation.
         if grad_loss.device.type != "cpu" or grad_loss.item() != 1:
             grads = [grad * grad_loss for grad in grads]
         return (*grads, *[None] * 9)

@@ -6,11 +6,11 @@
 
 | symbol | parameter   | default | where |
 |--------|-------------|---------|-------|
-| A      | classifier  | -       | linear with bias, gone at test |
+| A      | classifier  | -       | linear with bias, unused at test time |
 | T      | temperature | 24.0    | CUB 24, Cars 79, SOP 54: the official code |
 | -      | iterations  | 1       | of the dynamics, official code |
 | -      | anchors     | 2       | of each class; CUB 2, Cars 3, SOP 2: the official code |
-| -      | weight      | 1.0     | of the dynamics beside the cross entropy, official code |
+| -      | weight      | 1.0     | of the dynamics relative to the cross entropy, official code |
 
 Correlation is Pearson's, over the dimensions of two embeddings. Anchors are the first samples of each
 class in the batch, so that the order within a class counts: a shuffled batch draws them at random.

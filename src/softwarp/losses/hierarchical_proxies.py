@@ -87,7 +87,7 @@ class HierarchicalProxiesLoss(nn.Module):
             batch=(32, 4),
             optimizer="adam",
             rate_ratio=100.0,
-            details="no official code, and the paper was not at hand",
+            details="no official code, and we did not have the paper",
         ),
         proxy_rate_ratio=100.0,
         search_space={"weight": ("log", 0.1, 10.0)},

@@ -15,7 +15,7 @@
 | -        | -             | 0.1     | slope of the leaky rectifier below zero |
 | Dv, De   | -             | -       | degrees of samples and of hyperedges, row and column sums of H |
 
-The network is trained with the loss and gone at test. Differs from the official code: samples whose
+The network is trained with the loss and unused at test time. Differs from the official code: samples whose
 probability underflows are not dropped (the softmax stays in log-space); the model's last layer norm is
 done here before the network, so that any model serves (on a layer-normed embedding it changes nothing);
 d comes from matrix products, N x C x D numbers are never held.
@@ -129,7 +129,7 @@ class HISTLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.means, labels)
-        check_finite(embeddings.detach().sum(), embeddings)  # before the batch norm remembers it
+        check_finite(embeddings.detach().sum(), embeddings)  # before the batch norm records it
         if self.training and len(labels) < 2:
             raise ValueError(
                 "HIST needs at least 2 embeddings in a batch while it trains, got 1: its network has a "

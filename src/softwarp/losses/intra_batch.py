@@ -15,9 +15,9 @@
 | A, B   | classifier, refined_classifier | - | on embeddings, and on refined embeddings |
 
 Every sample attends to every sample of the batch, itself included; the MLP has width 4 D. All of it
-is trained with the loss and gone at test. The 1 in the denominator, which lets a sample attend to nothing,
-is in the official code and not in the paper. Differs from the official code: the batch norm has no frozen
-bias: none at all.
+is trained with the loss and unused at test time. The 1 in the denominator, which lets a sample attend to
+nothing, is in the official code and not in the paper. Differs from the official code: the batch norm has no
+bias at all, instead of a frozen one.
 """
 
 from typing import ClassVar
@@ -135,7 +135,7 @@ class IntraBatchLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.classifier.weight, labels)
-        check_finite(embeddings.detach().sum(), embeddings)  # before the batch norm remembers it
+        check_finite(embeddings.detach().sum(), embeddings)  # before the batch norm records it
         if self.training and len(labels) < 2:
             raise ValueError(
                 "Intra-batch connections need at least 2 embeddings in a batch while they train, got 1; "

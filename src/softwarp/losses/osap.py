@@ -1,6 +1,6 @@
 """OSAP (Yuan et al. 2023): average precision by ranks that bound it, and a loss on what comes after.
 
-The paper is known here by its abstract alone, and no code was published: it asks for a rank function with
+We know the paper only by its abstract, and no code was published: it asks for a rank function with
 a tighter upper bound, and for a loss (OSP) over all positives and negatives that rank after each positive,
 which treats each sample by itself. The equations below are the shortest we found that do so; they and all
 constants are ours.
@@ -22,8 +22,8 @@ constants are ours.
 
 H is continuous, never below the step 1[x > 0] and, for x > 0, closer to it than that of ROADMAP. Average
 precision is blind to what ranks after a positive: `after` pushes negatives there at least `margin` away
-and pulls positives within `margin`, each with a softmax weight of its own. The query is not in its own
-list. Samples without another of their class are ranked, but are no queries. Memory stays within a block of
+and pulls positives within `margin`, each with its own softmax weight. The query is not in its own
+list. Samples that are alone in their class are ranked but are not queries. Memory stays within a block of
 queries, which stands for the paper's two passes.
 
 Differs from the official code: there is none.
@@ -105,7 +105,7 @@ class OSAPLoss(nn.Module):
             batch=(32, 4),
             optimizer="adam",
             rate_ratio=None,
-            details="no official code, and the paper was not at hand",
+            details="no official code, and we did not have the paper",
         ),
         proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.002, 0.1), "after_weight": ("log", 0.1, 10.0)},

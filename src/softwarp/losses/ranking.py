@@ -1,4 +1,4 @@
-"""What the losses over ranked lists share: who is whose positive, and queries in blocks of bounded memory.
+"""Shared by the losses over ranked lists: which items are positives, and queries in blocks of bounded memory.
 
 A query compares each of its P positives with all N items. For all queries at once that is N x P x N
 numbers; here one block of queries exists at a time, and is computed again for its gradient.
@@ -50,12 +50,12 @@ def over_queries(
     width: int | None = None,
     block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
-    """Return `function` of every query's list, [Q]: the queries are the items with another of their class.
+    """Return `function` of every query's list, [Q]; a query is an item that shares its class with another.
 
     Args:
         with_query: whether the query stands in its own list, as its own positive.
         query_ranked: whether it stands there without being a positive.
-        width: numbers that `function` makes for each query and item; the number of positives, if not said.
+        width: numbers that `function` makes for each query and item; by default the number of positives.
         block_elements: size of a block: queries x items x width.
     """
     columns, real = positive_columns(labels, with_query=with_query)
@@ -125,7 +125,7 @@ def positive_columns(labels: Tensor, *, with_query: bool) -> tuple[Tensor, Tenso
 
 
 def find_queries(has_positive: Tensor) -> Tensor:
-    """Return the samples which have another of their class, as indices; there must be some."""
+    """Return the indices of the samples that share their class with another; there must be some."""
     if not has_positive.any():
         raise ValueError(
             "no sample has another one of its class in the batch, so that nothing can be ranked; "
@@ -135,7 +135,7 @@ def find_queries(has_positive: Tensor) -> Tensor:
 
 
 def unit_rows(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Return the embeddings with length one, in float32 at least, if nothing is wrong with the batch."""
+    """Return the embeddings with length one, in at least float32, after checking the batch."""
     classes = int(labels.max()) + 1 if labels.numel() else 1
     check_batch(embeddings, torch.empty(max(classes, 1), embeddings.shape[-1], device="meta"), labels)
     unit = normalize(widen(embeddings)[0])
@@ -146,7 +146,7 @@ def unit_rows(embeddings: Tensor, labels: Tensor) -> Tensor:
 def check_lists(card: Card, sizes: tuple[int, int], embeddings: Tensor, labels: Tensor) -> None:
     """Raise a ValueError when the batch does not fit the loss, or no class of it has enough samples.
 
-    Lone samples among others are let pass: they are ranked, but are no queries.
+    Samples that are alone in their class are allowed among others: they are ranked but are not queries.
     """
     check_batch(embeddings, torch.empty(sizes, device="meta"), labels)
     counts = labels.unique(return_counts=True)[1]
@@ -155,7 +155,7 @@ def check_lists(card: Card, sizes: tuple[int, int], embeddings: Tensor, labels: 
 
 
 def check_sizes(num_classes: int, embedding_size: int) -> tuple[int, int]:
-    """Return both, if they are at least one; a loss without parameters needs them for its checks alone."""
+    """Return both if they are at least one; a loss without parameters needs them only for its checks."""
     if num_classes < 1 or embedding_size < 1:
         raise ValueError(
             f"num_classes and embedding_size must be at least 1, got {num_classes} and {embedding_size}"

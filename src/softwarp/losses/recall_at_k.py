@@ -14,12 +14,12 @@
 
 SiMix: each pair of a class adds a virtual item a z_i + (1 - a) z_j, a uniform in 0 to 1, with that class
 and not normalised again; virtual items are ranked and are queries, so that 4 per class become 10. The
-paper's batches hold 400 (CUB, Cars) or 4000 (SOP) images. Samples without another of their class are
-ranked, but are no queries.
+paper's batches hold 400 (CUB, Cars) or 4000 (SOP) images. Samples that are alone in their class
+are ranked but are not queries.
 
 Differs from the official code, unless query_ranked: the query is not among the items j, as in the paper;
 there it is, which adds about 1 to each rank. The published numbers come from that form. Any order and any
-class counts will do.
+class counts are fine.
 """
 
 from collections.abc import Sequence

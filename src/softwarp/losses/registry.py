@@ -1,4 +1,4 @@
-"""Losses by name. `losses/__init__.py` enters those that come with softwarp; anybody may enter another."""
+"""Losses by name. `losses/__init__.py` registers those that ship with softwarp; you may add your own."""
 
 from difflib import get_close_matches
 from typing import Any
@@ -11,7 +11,7 @@ LOSSES: dict[str, type[nn.Module]] = {}
 
 
 def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any) -> nn.Module:
-    """Return the loss of that name; a name that is not there is answered with the nearest ones.
+    """Return the loss of that name; for an unknown name, a ValueError suggests the nearest.
 
     >>> build_loss("euclidean_softmax", 10, 4, scale=2.0)
     EuclideanSoftmaxLoss(num_classes=10, embedding_size=4, scale=2.0)
@@ -24,13 +24,13 @@ def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any
         raise ValueError(f"{name} has no setting {setting!r}; {answer}")
     try:
         return loss(num_classes, embedding_size, **settings)
-    except TypeError as error:  # a word where a number belongs
+    except TypeError as error:  # text where a number belongs
         given = ", ".join(f"{key}={value!r} (default {known.get(key)})" for key, value in settings.items())
-        raise ValueError(f"{name} cannot be made with {given}: {error}") from error
+        raise ValueError(f"{name} cannot be built with {given}: {error}") from error
 
 
 def find_loss(name: str) -> type[nn.Module]:
-    """Return the class of that name; a name that is not there is answered with the nearest ones."""
+    """Return the class of that name; for an unknown name, a ValueError suggests the nearest."""
     if name not in LOSSES:
         near = get_close_matches(name.lower(), LOSSES, n=3)
         answer = f"did you mean {' or '.join(near)}?" if near else "`softwarp losses` lists them"
@@ -39,7 +39,7 @@ def find_loss(name: str) -> type[nn.Module]:
 
 
 def card_of(name: str) -> Card:
-    """Return what the loss of that name says of itself.
+    """Return the card of the loss of that name.
 
     >>> card_of("proxy_nca_pp").year
     2020

@@ -18,8 +18,8 @@
 | beta   | negative_margin    | 0.6     | the same |
 |        | calibration_weight | 1.0     | both terms have weight 1 in the official configuration |
 
-The query is in its own list and in P_q, as in the official code. Samples without another of their class
-are ranked, but are no queries.
+The query is in its own list and in P_q, as in the official code. Samples that are alone in their class
+are ranked but are not queries.
 
 Differs from the official code: H is continuous at delta, rho (x - delta) + 1.493 beyond it, where the
 official configuration has 1.44 and with it a step of -0.05 (the code of December 2021 had rho x + 1.44, a

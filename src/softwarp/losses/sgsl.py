@@ -12,7 +12,7 @@
 
 The gradient for W is therefore that of the cross entropy alone. Differs from the official code: the
 mean is over all samples, not over those with a loss above zero; the batch norm before the classifier is
-the model's affair, as the embedding of the test is taken after it.
+left to the model, because embeddings at test time are taken after it.
 """
 
 from typing import ClassVar

@@ -7,11 +7,11 @@
 |--------|-------------|---------|-------|
 | tau    | temperature | 0.01    | section 4 of the paper; `anneal` in the official code |
 
-The query is in its own list and in P_q, as in the official code. Samples without another of their class
-are ranked but are no queries.
+The query is in its own list and in P_q, as in the official code. Samples that are alone in their class
+are ranked but are not queries.
 
 Differs from the official code: that one needs batches sorted by class with as many samples of each, and
-N^3 numbers in memory; here any order and any counts will do, and memory stays within a block of queries.
+N^3 numbers in memory; here any order and any counts are fine, and memory stays within a block of queries.
 It also cuts exponents at 50, which a sigmoid does not need.
 """
 

@@ -9,8 +9,8 @@
 |--------|-----------|---------|-------|
 | M      | bins      | 20      | the paper's choice, section 4 |
 
-The query is in its own list and in P_q, as in the official code. Samples without another of their class
-are ranked, but are no queries.
+The query is in its own list and in P_q, as in the official code. Samples that are alone in their class
+are ranked but are not queries.
 
 Differs from the official code: none in value; memory stays within a block of queries.
 """
@@ -54,7 +54,7 @@ def _histograms(lists: Lists, bins: int) -> tuple[Tensor, Tensor]:
 
 
 def check_bins(bins: int) -> None:
-    """Raise a ValueError unless there are two bins at least."""
+    """Raise a ValueError unless there are at least two bins."""
     if bins < 2:
         raise ValueError(f"bins must be at least 2, got {bins}")
 
@@ -83,7 +83,7 @@ class SoftBinAPLoss(nn.Module):
             batch=(32, 4),
             optimizer="adam",
             rate_ratio=None,
-            details="as ROADMAP's code compares with it; the paper's batches hold thousands of landmarks",
+            details="from ROADMAP's comparison; the paper's batches hold thousands of landmarks",
         ),
         proxy_rate_ratio=1.0,
         search_space={"bins": ("float", 10, 40)},

@@ -1,4 +1,4 @@
-"""The functions f1 and f2 of Eq. 6: what is done to a distance before the softmax sees it.
+"""The functions f1 and f2 of Eq. 6: what is applied to a distance before the softmax.
 
 Each maker returns a function of a tensor of distances t >= 0, so that any pair can be handed to
 `softmax_loss(..., own=f1, other=f2)`. The paper's Table 3 compares them all.
@@ -33,7 +33,7 @@ def power(exponent: float) -> Warp:
         raise ValueError(f"exponent must be positive so that the function is increasing, got {exponent}")
 
     def raised(t: Tensor) -> Tensor:
-        zero = t == 0  # not t > 0, which would take NaN for zero
+        zero = t == 0  # not t > 0, which would turn NaN into zero
         return torch.where(zero, 0.0, torch.where(zero, 1.0, t) ** exponent)
 
     return raised
@@ -57,7 +57,7 @@ def piecewise(*, alpha: float | Tensor, k1: float | Tensor, k2: float | Tensor, 
                 k2 t + (1 - k2) alpha                  for t >= alpha
 
     With delta = 1 (the paper's Delta) the value is t itself below alpha while the gradient is k1:
-    embeddings feel the warp, the loss is not handicapped by it.
+    embeddings feel the warp, but the value of the loss does not.
 
     >>> piecewise(alpha=2.0, k1=0.5, k2=2.0)(torch.tensor([1.0, 3.0]))
     tensor([1., 4.])

@@ -45,7 +45,7 @@ def _block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
 
 
 class TimmBackbone(nn.Module):
-    """A timm model without pooling and classifier; what it gives is turned into a map [N, channels, H, W]."""
+    """A timm model without pooling and classifier; its output is turned into a map [N, channels, H, W]."""
 
     def __init__(
         self,
@@ -71,7 +71,9 @@ class TimmBackbone(nn.Module):
         output: Any = self.model(images.to(memory_format=torch.channels_last))
         features = self._as_map(output, images) if isinstance(output, Tensor) else None
         if features is None or features.ndim != 4 or features.shape[1] != self.channels:
-            raise ValueError(f"{type(self.model).__name__} of timm gives no map of {self.channels} features")
+            raise ValueError(
+                f"timm's {type(self.model).__name__} does not return a map of {self.channels} features"
+            )
         return features
 
     def _as_map(self, output: Tensor, images: Tensor) -> Tensor:
@@ -81,7 +83,7 @@ class TimmBackbone(nn.Module):
 
 
 def _tokens_to_map(tokens: Tensor, aspect: float) -> Tensor:
-    """[N, T, C] as [N, C, rows, columns] of an image with that height / width; pooling asks no more of it."""
+    """[N, T, C] as [N, C, rows, columns] for an image of that height / width; pooling needs no more."""
     count = tokens.shape[1]
     rows = max(1, round((count * aspect) ** 0.5))
     rows = rows if count % rows == 0 else 1
@@ -106,7 +108,7 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
 
 
 def build_backbone(name: str, *, pretrained: bool | str = False) -> Backbone:
-    """Return the backbone of that name: one of `BACKBONES`, or any model of timm that gives a map or tokens.
+    """Return the backbone of that name: one of `BACKBONES`, or any timm model that returns a map or tokens.
 
     >>> build_backbone("small_conv").channels
     128
@@ -129,7 +131,7 @@ def build_backbone(name: str, *, pretrained: bool | str = False) -> Backbone:
 
 def _load_own(name: str, backbone: Backbone) -> None:
     if not isinstance(backbone, TimmBackbone):
-        raise ValueError(f"no package holds weights of {name}; name a file by model.pretrained=PATH")
+        raise ValueError(f"no package ships weights of {name}; give a file with model.pretrained=PATH")
     load_packaged_efficientnet_lite0(backbone.model)
 
 
@@ -146,6 +148,6 @@ def _build_timm(name: str, *, download: bool) -> TimmBackbone:
             ask_hub(address)
         return TimmBackbone(timm.create_model(name, pretrained=download, num_classes=0, global_pool=""))
     except (OSError, RuntimeError, AssertionError, TypeError) as error:  # hub, tag, or a model without a map
-        reason = str(error).split("\n")[0] or "it gives no map of features"
+        reason = str(error).split("\n")[0] or "it returns no map of features"
         cures = f"; {HUB_CURES}" if download else ""
         raise ValueError(f"timm cannot build {name}: {reason}{cures}") from None

@@ -22,7 +22,7 @@ class Embedder(nn.Module):
     torch.Size([2, 16])
 
     Args:
-        backbone: a name that `build_backbone` knows; it also says how images are normalised.
+        backbone: a name that `build_backbone` knows; it also determines how images are normalised.
         pretrained: true for ImageNet weights, or the path of a local file.
         pooling: `max+avg`, `avg`, `max` or `gem`, whose power is learned with the head.
         norm: layer norm without affine `before` the linear layer (the paper's authors, ProxyNCA++), `after`
@@ -72,7 +72,7 @@ class Embedder(nn.Module):
             self.train(self.training)
 
     def forward(self, images: Tensor, *, freeze_backbone: bool = False) -> Tensor:
-        """Return the embeddings; with `freeze_backbone` no gradient goes beyond the head."""
+        """Return the embeddings; with `freeze_backbone` no gradient reaches the backbone."""
         return self.from_head_input(self.head_input(images, freeze_backbone=freeze_backbone))
 
     def head_input(self, images: Tensor, *, freeze_backbone: bool = False) -> Tensor:
@@ -86,8 +86,8 @@ class Embedder(nn.Module):
         return embeddings
 
     def features(self, images: Tensor) -> Tensor:
-        """Return pooled features [N, channels] after layer norm, whatever `norm` is: what retrieval gets from
-        the backbone alone, and any training has to beat."""
+        """Return pooled features [N, channels] after layer norm, whatever `norm` is: the baseline from the
+        backbone alone, which training has to beat."""
         pooled = self._pooled(images)
         return F.layer_norm(pooled, pooled.shape[1:])
 
@@ -95,11 +95,13 @@ class Embedder(nn.Module):
         wanted = self.backbone.in_channels
         if images.shape[1] not in (1, wanted):
             raise ValueError(
-                f"the backbone reads {wanted} channels, these images have {images.shape[1]}; "
-                "turn them to grey or take a backbone for RGB"
+                f"the backbone reads {wanted} channels, but these images have {images.shape[1]}; "
+                "convert them to grey or use a backbone for RGB"
             )
         if images.is_floating_point() and not torch.compiler.is_compiling() and 0 < images.max() <= 1:
-            raise ValueError("images must be bytes or floats 0..255, these are floats 0..1; multiply by 255")
+            raise ValueError(
+                "images must be bytes or floats 0..255, but these are floats 0..1; multiply by 255"
+            )
         images = images.expand(-1, wanted, -1, -1).to(self.mean.dtype)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not freeze_backbone):
             features = self.backbone((images - self.mean) / self.std)
@@ -130,7 +132,7 @@ def _build_head(head: str, channels: int, embedding_size: int) -> nn.Module:
         return nn.Linear(channels, embedding_size)
     if embedding_size != channels:
         raise ValueError(
-            f"without a head embeddings are the {channels} features of the backbone, not {embedding_size}; "
+            f"without a head, embeddings are the backbone's {channels} features, not {embedding_size}; "
             f"set model.embedding_size={channels}"
         )
     return nn.Identity()
@@ -142,4 +144,4 @@ def _layer_norm(size: int) -> nn.LayerNorm:
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")

@@ -1,6 +1,6 @@
-"""The hub from which timm fetches weights: where they would come from, and whether it can be reached."""
+"""The hub that timm fetches weights from: their address, and whether it can be reached."""
 
-FILES = ("model.safetensors", "pytorch_model.bin")  # as timm looks for them
+FILES = ("model.safetensors", "pytorch_model.bin")  # the names that timm looks for
 PATIENCE = 30.0  # seconds for a connection, and for an answer
 
 
@@ -14,7 +14,7 @@ def address_to_fetch(name: str) -> str | None:
 
     try:
         config = timm.get_pretrained_cfg(name)
-    except RuntimeError:  # an unknown tag, which building the model tells
+    except RuntimeError:  # an unknown tag, which building the model reports
         return None
     repository = config.hf_hub_id if config else None
     if not repository or any(isinstance(try_to_load_from_cache(repository, file), str) for file in FILES):
@@ -23,10 +23,10 @@ def address_to_fetch(name: str) -> str | None:
 
 
 def ask_hub(address: str) -> None:
-    """Raise an OSError unless the hub answers, be it with a refusal.
+    """Raise an OSError unless the hub answers, even if with a refusal.
 
-    One question without retries: a name that is not known or a refused connection shows at once, while the
-    hub's library would try a dozen times. A slow connection has time; the download itself is the library's.
+    This is one request without retries: an unknown host or a refused connection shows at once, while the
+    hub's library would try a dozen times. A slow connection has time; the library does the download itself.
     """
     from huggingface_hub import get_hf_file_metadata
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -34,6 +34,6 @@ def ask_hub(address: str) -> None:
     try:
         get_hf_file_metadata(address, timeout=PATIENCE)
     except (HfHubHTTPError, OfflineModeIsEnabled):
-        return  # the library knows what to make of it, without delay
-    except Exception as error:  # that of whichever HTTP client the library is built on
+        return  # the library handles these at once
+    except Exception as error:  # depends on the library's HTTP client
         raise OSError(f"no answer from {address} ({error or type(error).__name__})") from None

@@ -1,4 +1,4 @@
-"""Pooling: a map of features [N, channels, height, width] in, one vector [N, channels] an image out."""
+"""Pooling: a map of features [N, channels, height, width] in, one vector per image [N, channels] out."""
 
 from collections.abc import Callable
 

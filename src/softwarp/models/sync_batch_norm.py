@@ -11,7 +11,7 @@ from softwarp import processes
 def sync_batch_norm(model: nn.Module) -> None:
     """Make every BatchNorm2d in `model` compute its statistics over all processes, in place.
 
-    Parameters, buffers and names in the state dict stay; an optimiser made before keeps working. Call it when
+    Parameters, buffers and names in the state dict stay; an existing optimizer keeps working. Call it when
     the model is on its device. Without a process group the layers work like BatchNorm2d.
     """
     if next(model.parameters()).device.type != "cpu":

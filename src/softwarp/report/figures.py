@@ -1,4 +1,4 @@
-"""Figures as SVG text, drawn by matplotlib without a screen."""
+"""Figures as SVG text, drawn by matplotlib without a display."""
 
 import io
 from itertools import cycle
@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # safe for colour-blind readers
 
 
 def curves(histories: dict[str, list[dict[str, Any]]]) -> Markup:
-    """Return training loss and AvgDTP by epoch; where the rows hold a radius alpha, it is dashed beside."""
+    """Return training loss and AvgDTP by epoch; a radius alpha, if the rows have one, is a dashed line."""
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for colour, (title, rows) in zip(cycle(COLOURS), histories.items(), strict=False):

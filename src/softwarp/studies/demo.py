@@ -1,4 +1,4 @@
-"""The demo: three losses, the same network, batches and budget, judged on characters never seen.
+"""The demo: three losses with the same network, batches and budget, judged on unseen characters.
 
 softwarp demo                            one seed, with a report
 python -m softwarp.studies.demo          three seeds -> results/demo.json, the table in the README
@@ -26,8 +26,8 @@ LOSSES = {
 }
 METRICS = ("recall@1", "recall@2", "recall@4", "map@r", "nmi", "avg_dtp")
 CAPTION = (
-    "Percentages on unseen characters, one seed. AvgDTP is the mean distance of training embeddings to their "
-    "proxy, for ProxyNCA++ on the unit sphere."
+    "Percentages on unseen characters, one seed. AvgDTP is the mean distance from training embeddings to "
+    "their own proxy; ProxyNCA++ measures it on the unit sphere."
 )
 
 
@@ -36,7 +36,7 @@ def run_demo(
 ) -> dict[str, Run]:
     """Train, evaluate, write report.html and demo.json into `output`; return the runs by title.
 
-    A demo that was stopped is resumed; a finished one, which is one with demo.json, restarts.
+    A stopped demo resumes; a finished one, which has a demo.json, restarts.
     """
     runs = collect(output, seed=seed, quick=quick, progress=progress)
     command = f"softwarp demo --seed {seed}" + " --quick" * quick
@@ -53,7 +53,7 @@ def demo_table(runs: dict[str, Run], *, quick: bool) -> Table:
 
 
 def demo_recipes() -> dict[str, Recipe]:
-    """Return the recipe of each loss; apart from the loss and its learning rates they are the same."""
+    """Return the recipe of each loss; they differ only in the loss and its learning rates."""
     folder = Path(str(files("softwarp") / "recipes"))
     return {name: read_recipe(folder / f"glyphs_{name}.yaml") for name in LOSSES}
 
@@ -83,7 +83,7 @@ def _adapted(recipe: Recipe, seed: int, quick: bool) -> Recipe:
 
 
 def _can_resume(output: Path, recipes: dict[str, Recipe]) -> bool:
-    """Whether what is in `output`, if anything, was stopped and is of these recipes."""
+    """Whether `output` holds a stopped demo with these recipes, or nothing."""
     try:
         for name, recipe in recipes.items():
             if Run(output / name).started():

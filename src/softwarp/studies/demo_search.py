@@ -3,8 +3,8 @@
     python -m softwarp.studies.demo_search
 
 Each trial trains at the demo's full budget on the training classes and is judged by MAP@R on the
-validation classes. It can be stopped and started again at any time; the outcome is written to
-results/demo_search.json, and the best settings belong into src/softwarp/recipes/glyphs_*.yaml.
+validation classes. It can be stopped and resumed at any time; the outcome is written to
+results/demo_search.json, and the best settings belong in src/softwarp/recipes/glyphs_*.yaml.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""Figure 3 of the paper, drawn anew: what pulls an embedding where, on a plane with two proxies.
+"""Figure 3 of the paper, redrawn: the forces on an embedding, on a plane with two proxies.
 
-The own proxy sits at the origin, the other one at `OTHER`. Lines of force are the negative gradients that
+Its own proxy is at the origin, the other one at `OTHER`. Lines of force are the negative gradients that
 training gives an embedding (`softmax_loss` by autograd, with the paper's Delta). They do not belong to the
-loss that training prints: Delta lifts its value and has no gradient. So what is drawn under the lines is
-the loss of `felt`, the continuous function with the slopes of Eq. 7: it falls exactly along the lines.
+loss that training prints: Delta lifts its value and has no gradient. So the surface under the lines is the
+loss of `felt`, the continuous function with the slopes of Eq. 7: it falls exactly along the lines.
 
     python -m softwarp.studies.landscape --output docs/images/landscape.svg
 """
@@ -123,7 +123,7 @@ class Landscape:
     loss: Array
     force: Array  # [H, W, 2]: minus the gradient that training gives
     downhill: Array  # [H, W, 2]: minus the gradient of what is drawn
-    line: Array  # distance beyond the own proxy, away from the other one
+    line: Array  # distance beyond its own proxy, away from the other one
     pull: Array  # force along the line, outward positive, with an unsaturated softmax
     line_loss: Array  # what is drawn
     line_value: Array  # what training prints
@@ -168,9 +168,9 @@ def _loss_and_force(points: Tensor, own: Warp, other: Warp, scale: float = 1.0) 
 
 
 def summarise(landscapes: dict[str, Landscape]) -> dict[str, dict[str, float | None]]:
-    """Return for each case where embeddings settle, and how the drawn loss stands to what they feel.
+    """Return for each case where embeddings settle, and how the drawn loss relates to the forces.
 
-    `attractor` is a distance beyond the own proxy: 0 on the proxy, infinity when nothing holds embeddings,
+    `attractor` is a distance beyond its own proxy: 0 on the proxy, infinity when nothing holds embeddings,
     None when no force acts on the line at all. The losses are those drawn; `value_at_proxy` is what
     training prints. `alignment` is the smallest cosine between the force and the drawn slope.
     """
@@ -216,7 +216,7 @@ def _alignment(force: Array, downhill: Array) -> float:
 def draw(landscapes: dict[str, Landscape]) -> Figure:
     """Return the figure: for each case the plane, and under it the loss along the line.
 
-    One scale of colours serves all panels, so that a dark place is a low loss in each of them. It is
+    All panels share one colour scale, so a dark place is a low loss in each of them. It is
     logarithmic: a loss and its logarithm have the same level lines, and the low parts become visible.
     """
     figure = Figure(figsize=(10, 8.2), dpi=144, layout="compressed")

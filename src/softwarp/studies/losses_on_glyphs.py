@@ -3,11 +3,11 @@
     python -m softwarp.studies.losses_on_glyphs    -> results/losses_on_glyphs.json
     make docs                                      -> the table in docs/losses.md
 
-A quarter of the demo's classes and epochs, one seed. Each loss is trained with its defaults and with as many
-settings of its own search space as every other; the best on the validation classes is trained once more and
-judged on the test classes. The figures say that each loss learns, not which is best. Only losses without a
-row in the results are trained, unless --only or --all asks for more. Runs in the folder are kept, so that an
-interrupted study resumes; after a change to a loss, give another folder.
+A quarter of the demo's classes and epochs, one seed. Each loss is trained with its defaults and with the same
+number of settings from its own search space; the best on the validation classes is trained once more and
+judged on the test classes. The figures show that each loss learns, not which is best. Only losses without a
+row in the results are trained, unless --only or --all asks for more. Runs in the folder are kept, so an
+interrupted study resumes; after changing a loss, use another folder.
 """
 
 import json
@@ -89,7 +89,7 @@ def main(
     kept = {} if everything else before["losses"]
     if kept and before["trials"] != trials:
         raise typer.BadParameter(
-            f"the rows in {RESULT} had --trials {before['trials']}; --all makes them again"
+            f"the rows in {RESULT} had --trials {before['trials']}; --all trains them again"
         )
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
         new = {
