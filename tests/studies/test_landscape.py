@@ -97,7 +97,7 @@ def test_the_figure_of_the_page_is_there_and_small():
 
 
 def test_the_page_has_examples():
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.splitlines()[-1][:40])
