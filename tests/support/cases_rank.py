@@ -1,4 +1,4 @@
-"""How the losses over ranked lists are tried: with wide temperatures, so that random batches do not saturate."""
+"""How losses over ranked lists are tried: with wide temperatures, so that random batches do not saturate."""
 
 from support import references_rank as references
 from support import references_surrogates as surrogates
