@@ -1,8 +1,4 @@
-<<<<<<< ours
 """How losses over ranked lists are tried: with wide temperatures, so that random batches do not saturate."""
-=======
-"""How the losses over ranked lists are tried: wide temperatures keep random batches from saturating."""
->>>>>>> theirs
 
 from support import references_rank as references
 from support import references_surrogates as surrogates

@@ -13,8 +13,8 @@ LOSSES: dict[str, type[nn.Module]] = {}
 def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any) -> nn.Module:
     """Return the loss of that name; for an unknown name, a ValueError suggests the nearest.
 
-    >>> build_loss("euclidean_softmax", 10, 4, scale=2.0)
-    EuclideanSoftmaxLoss(num_classes=10, embedding_size=4, scale=2.0)
+    >>> build_loss("l2_softmax", 10, 4, alpha=2.0)
+    L2SoftmaxLoss(num_classes=10, embedding_size=4, alpha=2.0)
     """
     loss = find_loss(name)
     known = settings_of(loss)
