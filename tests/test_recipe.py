@@ -22,7 +22,7 @@ def test_round_trip_through_yaml(tmp_path):
         ({"optimizer": {"clip_valeu": 1.0}}, "did you mean optimizer.clip_value?"),
         ({"phases": [{"epochs": -1, "learning_rate": 1, "proxy_learning_rate": 1}]}, "phases.0.epochs"),
         ({"phases": [{"epochs": 1, "proxy_learning_rate": 1}]}, "phases.0.learning_rate: "),
-        ({"data": {"name": "glyhps"}}, "data.name: "),
+        ({"data": {"name": "glyhps"}}, "data.name=glyhps"),
         ({"xyzzy": 1}, "xyzzy: "),
         ({"epochs": 3}, "did you mean phases.0.epochs?"),
         ({"cache": True}, "did you mean data.cache?"),

@@ -234,7 +234,7 @@ def test_one_command_from_a_folder_to_a_model(tmp_path):
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.output
     assert "backbone: efficientnet_lite0" in answer.output  # what was chosen is shown
-    assert "untrained" in answer.output
+    assert "before" in answer.output
     assert "recall@1" in answer.output
     assert Run(tmp_path / "run").finished()
     again = CliRunner().invoke(app, words)

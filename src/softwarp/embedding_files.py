@@ -157,7 +157,7 @@ def load_pairs(path: Path) -> list[Pair]:
 
 def _check_file(path: Path, suffixes: tuple[str, ...], what: str) -> None:
     if not path.is_file():
-        raise ValueError(f"{path} does not exist")
+        raise ValueError(f"{path} does not exist; give a run folder or a file of {what}")
     if path.suffix not in suffixes:
         raise ValueError(f"{path}: {what} must be {', '.join(suffixes)}; save them as one of these")
 

@@ -32,6 +32,10 @@ class EmbeddingModel:
     crop: int
     device: torch.device
 
+    def __repr__(self) -> str:
+        size = self.network.embedding_size
+        return f"EmbeddingModel({size} dimensions, {self.distance}, crop {self.crop}, on {self.device})"
+
     @torch.no_grad()
     def embed(
         self,
@@ -62,11 +66,11 @@ class EmbeddingModel:
         found, rows = embed_images(
             self.network, inputs, device=self.device, workers=workers, batch_size=batch_size, advance=advance
         )
-        broken = inputs.paths_without(rows)
+        broken = sorted(set(range(len(pictures))) - set(rows.tolist()))
         if broken and not skip_broken:
             raise ValueError(
-                f"{len(broken)} of {len(pictures)} images cannot be read: {', '.join(broken[:3])}; leave "
-                "them out, or set skip_broken=True, which gives them rows of NaN"
+                f"{len(broken)} of {len(pictures)} images cannot be read ({_causes(store, broken[:3])}); "
+                "leave them out, or set skip_broken=True, which gives them rows of NaN"
             )
         embeddings = torch.full((len(pictures), self.network.embedding_size), torch.nan)
         embeddings[rows] = found.view(-1, embeddings.shape[1])
@@ -98,6 +102,17 @@ def load(run: Path | str, *, device: str | torch.device | None = None) -> Embedd
         crop=GLYPH_SIZE if glyphs else recipe.data.crop,
         device=place,
     )
+
+
+def _causes(store: "_Pictures", items: Sequence[int]) -> str:
+    """Return why these images cannot be read; each names its file."""
+    causes = []
+    for item in items:
+        try:
+            store.read(item)
+        except ValueError as error:
+            causes.append(str(error))
+    return "; ".join(causes)
 
 
 class _Pictures:

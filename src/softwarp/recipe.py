@@ -330,8 +330,10 @@ def find_recipe(name: str) -> Path:
         return Path(name)
     packaged = _folder() / f"{Path(name).stem}.yaml"
     if packaged.stem not in recipe_names():
-        near = get_close_matches(Path(name).stem, recipe_names(), n=1) or [", ".join(recipe_names())]
-        raise ValueError(f"there is no recipe {name!r}; did you mean {near[0]}?")
+        near = get_close_matches(Path(name).stem, recipe_names(), n=1)
+        answer = f"did you mean {near[0]}?" if near else "`softwarp recipes` lists them"
+        what = "file" if Path(name).suffix in (".yaml", ".yml") else "recipe"
+        raise ValueError(f"there is no {what} {name}; {answer}")
     return packaged
 
 
@@ -346,7 +348,9 @@ def _explain(problem: Any) -> str:
         key = "loss.name" if place == "loss" else f"{place}.KEY"
         return f"{place} has keys of its own; did you mean {key}={problem['input']}?"
     if problem["type"] != "extra_forbidden":
-        return f"{place}: {message}" if place else message
+        given = problem["input"]
+        shown = f"={given}" if isinstance(given, str | int | float | bool) else ""
+        return f"{place}{shown}: {message}" if place else message
     meant = _meant(*place.rpartition(".")[::2])
     return f"{place}: no such key" + (f"; did you mean {' or '.join(meant)}?" if meant else "")
 

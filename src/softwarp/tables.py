@@ -20,6 +20,15 @@ TITLES = {
     "r_precision": "R-precision",
 }
 COUNTS = ("queries", "queries_without_positives")
+# No shares of one: distances, their ratios, and what describes a spectrum.
+LENGTHS = (
+    "avg_dtp",
+    "compactness",
+    "separability",
+    "separability_ratio",
+    "spectral_decay",
+    "effective_rank",
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ def figure(name: str, value: float, deviation: float | None = None) -> str:
     """
     if name in COUNTS:
         return f"{value:g}"
-    factor, digits = (1, 2) if name == "avg_dtp" else (100, 1)
+    factor, digits = (1, 2) if name in LENGTHS else (100, 1)
     spread = "" if deviation is None else f" ± {factor * deviation:.{digits}f}"
     return f"{factor * value:.{digits}f}{spread}"
 

@@ -28,7 +28,7 @@ def test_runs_and_sets_of_seeds_stand_side_by_side(tmp_path):
         ["run", "loss", "seeds", "Recall@1", "MAP@R"],
         ["one", "arcface", "1", "50.0", "25.0"],
         ["many", "hist", "2", "70.0 ± 14.1", "25.0 ± 0.0"],
-        ["untrained", "", "", "65.0", "30.0"],
+        ["before training", "", "", "65.0", "30.0"],
     ]
     assert "different classes" not in shown.output
 

@@ -144,7 +144,7 @@ def test_the_table_for_people(table):
     folder, array, numbers = table
     text = run(folder / "points.npz")
     value = retrieval_metrics(array, numbers)["map@r"]
-    assert f"{value:.4f}" in text
+    assert f"{100 * value:.1f}" in text
     assert "95% interval" in text
     assert "40 x 6, 5 classes, euclidean" in text
     assert "95% interval" not in run(folder / "points.npz", "--bootstrap", 0)

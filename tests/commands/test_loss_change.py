@@ -10,7 +10,7 @@ from softwarp.recipe import find_recipe, parse_recipe, read_settings
 def test_a_change_of_loss_says_what_comes_from_where():
     settings = read_settings(find_recipe("cub_proxy_nca_pp"))
     said, warning = explain_change(settings, "triplet")
-    ours, theirs = said.split("; from the card of triplet: ")
+    ours, theirs = said.split("; from `softwarp losses triplet`: ")
     assert ours.startswith("from the recipe: ")
     for part in ("data", "epochs", "adam with eps 1", "batches of 8 x 4"):
         assert part in ours
@@ -33,6 +33,6 @@ def test_a_change_of_loss_is_reported_beside_the_output():
     assert shown.exit_code == 0
     assert parse_recipe(yaml.safe_load(shown.stdout)).loss.name == "triplet"
     said, warning = shown.stderr.splitlines()
-    assert "from the card of triplet" in said
+    assert "softwarp losses triplet" in said
     assert "optimizer.eps 1" in warning
     assert not CliRunner().invoke(app, ["show", "cub_proxy_nca_pp"]).stderr

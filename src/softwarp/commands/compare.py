@@ -50,7 +50,7 @@ def table(rows: "dict[Path, Repeats]") -> "Table":
     baselines = [row.baseline for row in rows.values() if row.baseline]
     for place, baseline in enumerate(baselines):
         if baseline not in baselines[:place]:
-            shown.append(Row(("untrained", "", ""), baseline, ranked=False))
+            shown.append(Row(("before training", "", ""), baseline, ranked=False))
     return metric_table(shown, metrics, ("run", "loss", "seeds"))
 
 

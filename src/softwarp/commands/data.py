@@ -99,7 +99,7 @@ def check(
         _say(f"--protocol {prospect.split}: {_what_training_does(prospect)}")
     if test.refusal or broken:
         raise typer.Exit(1)
-    _say("every image can be read; ready for training")
+    _say("every image that is taken can be read; ready for training")
 
 
 def _fetch(name: str, to: Path, address: str | None) -> None:
@@ -138,7 +138,7 @@ def _show(table: "Table", test: "Prospect") -> None:
     cells = tuple(tuple(Cell(text) for text in row) for row in rows)
     Console().print(Rows(("class", "images", "for"), cells).terminal())
     splits = Counter(table.splits or ())
-    parts = [f"{len(table.paths):,} images", f"{len(table.names):,} classes"]
+    parts = [_count(len(table.paths), "image"), _count(len(table.names), "class")]
     parts += [f"{split} {count:,}" for split, count in splits.items()] or ["no splits"]
     _say(", ".join(parts))
     single = [name for name in order if counts[name] == 1]
@@ -178,3 +178,8 @@ def _progress(counter: str) -> "Progress":
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
+
+
+def _count(number: int, what: str) -> str:
+    plural = "es" if what.endswith("s") else "s"
+    return f"{number:,} {what}{plural * (number != 1)}"

@@ -170,6 +170,8 @@ def _measured(result: dict[str, Any], source: Path) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
+    from softwarp.tables import figure, metric_title
+
     rows, dimensions = result["embeddings"]
     name = printable(source.name)
     title = f"{name}: {rows} x {dimensions}, {result['classes']} classes, {result['distance']}"
@@ -180,7 +182,7 @@ def _measured(result: dict[str, Any], source: Path) -> "Table":
         table.add_column("95% interval", justify="right")
     for name, value in result["metrics"].items():
         low_high = result["intervals"].get(name)
-        interval = f"{low_high[0]:.4f} to {low_high[1]:.4f}" if low_high else ""
-        cells = [name, str(value) if isinstance(value, int) else f"{value:.4f}", interval]
+        interval = f"{figure(name, low_high[0])} to {figure(name, low_high[1])}" if low_high else ""
+        cells = [metric_title(name), figure(name, value), interval]
         table.add_row(*cells[: len(table.columns)])
     return table

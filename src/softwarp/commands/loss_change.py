@@ -25,8 +25,9 @@ def explain_change(settings: dict[str, Any], name: str) -> list[str]:
     eps = "" if optimizer.name == "sgd" else f" with eps {optimizer.eps:g}"
     lines = [
         f"from the recipe: data, model, epochs, the model's rates, {optimizer.name}{eps}, batches of {size}; "
-        f"from the card of {name}: its settings, {card.proxy_rate_ratio:g} times the head's rate for its own "
-        f"parameters. How it was trained ({card.training.by}): {str(card.training).partition(' (')[0]}"
+        f"from `softwarp losses {name}`: its settings, {card.proxy_rate_ratio:g} times the head's rate for "
+        "its own parameters (our default). "
+        f"How it was trained ({card.training.by}): {str(card.training).partition(' (')[0]}"
     ]
     if eps and optimizer.eps >= LARGE_EPS > published_eps(card.training):
         lines.append(

@@ -17,6 +17,9 @@ Words = Annotated[
 ]
 
 
+CAPTION = "R@1: Recall@1 as published, in percent"
+
+
 def recipes(
     table: Annotated[
         int | None,
@@ -34,13 +37,15 @@ def recipes(
 
     from softwarp.recipe import find_recipe, read_recipe, recipe_names
 
-    listed = Table(Column("recipe", no_wrap=True), "data", "backbone", "loss", "epochs", "published")
+    words = [Column(head, overflow="fold") for head in ("data", "backbone", "loss", "epochs")]
+    listed = Table(Column("recipe", no_wrap=True), *words, Column("R@1", justify="right"), caption=CAPTION)
     for name in recipe_names():
         recipe = read_recipe(find_recipe(name))
         epochs = " + ".join(str(phase.epochs) for phase in recipe.phases)
-        published = recipe.paper.get("published", {})
-        known = ", ".join(f"{metric} {value}" for metric, value in list(published.items())[:1])
-        listed.add_row(name, recipe.data.name, recipe.model.backbone, recipe.loss.name, epochs, known)
+        known = str(recipe.paper.get("published", {}).get("recall@1", ""))
+        listed.add_row(
+            name, recipe.data.name, recipe.model.backbone.partition(".")[0], recipe.loss.name, epochs, known
+        )
     Console().print(listed)
 
 

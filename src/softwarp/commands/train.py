@@ -132,7 +132,7 @@ def table(repeats: "Repeats") -> "Table":
     from softwarp.tables import Cell, Table, figure, metric_title
 
     first, before = repeats.runs[0], repeats.baseline
-    heads = ("metric", f"{len(repeats.runs)} seeds" if repeats.deviation else "value", "untrained")
+    heads = ("metric", f"{len(repeats.runs)} seeds" if repeats.deviation else "value", "before")
     rows = []
     for name, value in repeats.mean.items():
         if name == "precision@1" or (name == "queries_without_positives" and not value):

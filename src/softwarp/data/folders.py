@@ -138,9 +138,12 @@ def _notes(tree: _Tree, loose: Sequence[str], empty: Sequence[str]) -> list[str]
         notes.append(
             f"images in no class folder, left out: {len(loose)} ({_some(loose)}); move them into one"
         )
-    if tree.skipped:
-        what = f"names that are not UTF-8, or {LEFT_BY_ARCHIVES}, left out"
-        notes.append(f"{what}: {len(tree.skipped)} ({_some(tree.skipped)}); rename or remove them")
+    archives = [path for path in tree.skipped if is_text(path)]
+    if archives:
+        notes.append(f"folders that an archive program left, left out: {len(archives)} ({_some(archives)})")
+    odd = [path for path in tree.skipped if not is_text(path)]
+    if odd:
+        notes.append(f"names that are not UTF-8, left out: {len(odd)} ({_some(odd)}); rename them")
     if tree.others:
         kinds = Counter(PurePosixPath(path).suffix.lower() or "without extension" for path in tree.others)
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(5))

