@@ -1,6 +1,7 @@
 """Retrieval metrics beside peers: time as a ratio to the bare matrix product, and peak memory.
 
     python benchmarks/evaluation.py [--oml-python PATH]
+    python benchmarks/evaluation.py --size sop --growth       # only by how much ten fresh processes grow
 
 Every contender has a process of its own, which times the bare N x N x D product before and after. It writes
 results/benchmark_evaluation.json. open-metric-learning pins NumPy 1.26 and needs an environment of its own:
@@ -43,6 +44,7 @@ TOO_LARGE = {
     "pml_default": "its index array alone would be 60502 x 60502 x 8 bytes = 29 GB",
     "authors": "its distances and order would be 60502 x 60502 x (4 + 8) bytes = 44 GB",
 }
+FRESH_PROCESSES = 10
 TIME_LIMIT = 900  # seconds for one contender at one size
 TILE = 2048  # of the bare product: 16 MB, so that writing it costs little
 
@@ -185,6 +187,33 @@ def work(name: str, size: str) -> dict[str, Any]:
     }
 
 
+def growth(size: str, distance: str) -> int:
+    """Megabytes that the first call adds, at its peak, to what the process holds before it (Linux)."""
+    setting, status = SIZES[size], Path("/proc/self/status")
+    points, labels = make_data(setting["rows"], setting["classes"], setting["noise"])
+    from softwarp.metrics import retrieval_metrics
+
+    def kilobytes(name: str) -> int:
+        line = next(line for line in status.read_text().splitlines() if line.startswith(name))
+        return int(line.split()[1])
+
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is now
+    before = kilobytes("VmRSS")
+    ks = setting["ks"]
+    retrieval_metrics(points, labels, ks=ks, map_ks=ks, ndcg_ks=ks, distance=distance)
+    return round((kilobytes("VmHWM") - before) / 1024)
+
+
+def growths(size: str) -> dict[str, Any]:
+    """The same in fresh processes, one after the other."""
+    command = [sys.executable, __file__, "--worker", "growth", "--size", size]
+    found = []
+    for _ in range(FRESH_PROCESSES):
+        found.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+        print(f"{size:5} softwarp grows by   {found[-1]:6} MB", flush=True)
+    return {"megabytes": found, "largest": max(found)}
+
+
 def contend(name: str, size: str, python: str) -> dict[str, Any]:
     """The same in a process of its own; a note where it cannot be run."""
     if size == "sop" and name in TOO_LARGE:
@@ -210,6 +239,8 @@ def table(result: dict[str, Any]) -> str:
     lines = [["retrieval", *heads], ["---", *["---:"] * len(heads)]]
     for name, words in NAMES.items():
         lines.append([words, *(_cell(part["retrieval"][name]) for part in result["sizes"].values())])
+    grown = [f"{part['growth']['largest']} MB" for part in result["sizes"].values()]
+    lines.append([f"softwarp, growth of memory by the call, most of {FRESH_PROCESSES} processes", *grown])
     seconds = [f"{part['clustering']['seconds']:.0f} s" for part in result["sizes"].values()]
     lines.append(["softwarp, clustering (20 iterations)", *seconds])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -247,13 +278,20 @@ def main() -> None:
         "--oml-python", default="", help="interpreter of an environment with open-metric-learning"
     )
     parser.add_argument("--size", choices=SIZES, action="append", help="only these sizes")
-    parser.add_argument("--contender", choices=CONTENDERS, action="append", help="measure only these anew")
-    parser.add_argument("--worker", choices=CONTENDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--contender", choices=CONTENDERS, action="append", help="measure only these again")
+    parser.add_argument("--growth", action="store_true", help="measure only the growth of memory again")
+    parser.add_argument("--worker", choices=[*CONTENDERS, "growth"], help=argparse.SUPPRESS)
+    parser.add_argument("--distance", default="euclidean", help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = options.size or list(SIZES)
+    if options.worker == "growth":
+        print(growth(sizes[0], options.distance))
+        return
     if options.worker:
         print(json.dumps(work(options.worker, sizes[0])))
         return
+    from softwarp.files import write_text
+
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {"sizes": {}}
     result["machine"] = {
         "system": f"{platform.system()} {platform.machine()}",
@@ -268,13 +306,18 @@ def main() -> None:
         }
         part = result["sizes"].setdefault(size, {"setting": setting, "retrieval": {}})
         if not options.contender:
+            part["growth"] = growths(size)
+            write_text(RESULT, json.dumps(result, indent=2) + "\n")
+        if not options.contender and not options.growth:
             part["clustering"] = clustering(size)
-        for name in options.contender or CONTENDERS:
+        for name in [] if options.growth else options.contender or CONTENDERS:
             python = options.oml_python if name == "oml" else sys.executable
             part["retrieval"][name] = contend(name, size, python)
-            RESULT.parent.mkdir(exist_ok=True)
-            RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    if all(len(part["retrieval"]) == len(CONTENDERS) for part in result["sizes"].values()):
+            write_text(RESULT, json.dumps(result, indent=2) + "\n")
+    complete = (
+        len(part["retrieval"]) == len(CONTENDERS) and "growth" in part for part in result["sizes"].values()
+    )
+    if all(complete):
         write_docs(result)
 
 
