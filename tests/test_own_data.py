@@ -17,22 +17,31 @@ def draw(root, classes, images, size=(40, 40)):
 
 
 def test_settings_follow_the_data(tmp_path):
-    few = settings_for(draw(tmp_path / "few", 6, 3), protocol="test", cuda=False)
+    few = settings_for(draw(tmp_path / "few", 6, 3), protocol="test")
     assert few["data"]["crop"] == 32
     assert few["data"]["resize"] == 36
     assert few["batches"] == {"classes": 4, "samples": 3}
-    assert [phase["epochs"] for phase in few["phases"]] == [30, 60]  # as many steps, for an epoch has one
+    assert [phase["epochs"] for phase in few["phases"]] == [60]  # as many steps, for an epoch has one
     assert parse_recipe(few).evaluation.split == "test"
-    large = settings_for(draw(tmp_path / "large", 24, 40, (300, 230)), protocol="test", cuda=True)
+    large = settings_for(draw(tmp_path / "large", 24, 40, (300, 230)), protocol="test")
     assert (large["data"]["crop"], large["data"]["resize"]) == (224, 252)
     assert large["batches"] == {"classes": 16, "samples": 4}
-    assert [phase["epochs"] for phase in large["phases"]] == [3, 6]  # 30 and 60 steps of 64 in 18 x 40 images
+    assert [phase["epochs"] for phase in large["phases"]] == [6]  # 60 steps of 64 in 18 x 40 images
+
+
+def test_training_starts_at_the_frozen_features_and_in_units_of_them(tmp_path):
+    recipe = parse_recipe(settings_for(draw(tmp_path / "images", 6, 3), protocol="test"))
+    assert (recipe.model.head_init, recipe.loss.proxy_init) == ("pca", "means")
+    assert recipe.loss.settings == {"alpha": "auto", "scale": "auto"}
+    (phase,) = recipe.phases
+    assert phase.proxy_learning_rate is None
+    assert phase.schedule == "constant"  # so that training may end after any epoch
 
 
 def test_the_protocol_decides_which_classes_count(tmp_path):
     root = draw(tmp_path / "images", 12, 2)
     for protocol, classes in (("test", 9), ("validation", 5)):
-        settings = settings_for(root, protocol=protocol, cuda=False)
+        settings = settings_for(root, protocol=protocol)
         assert settings["batches"]["classes"] == classes
         assert settings["evaluation"]["split"] == protocol
 
@@ -44,7 +53,7 @@ def test_a_csv_file_of_single_images(tmp_path):
         for label, name in enumerate("abcxxyy")
     ]
     (root / "list.CSV").write_text("\n".join(["path,label,split", *rows]))
-    settings = settings_for(root / "list.CSV", protocol="test", cuda=False)
+    settings = settings_for(root / "list.CSV", protocol="test")
     assert (settings["data"]["name"], settings["data"]["root"]) == ("csv", str(root / "list.CSV"))
     assert settings["batches"] == {"classes": 3, "samples": 2}
 

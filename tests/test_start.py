@@ -226,3 +226,21 @@ def test_two_processes_start_and_measure_as_one_does(tmp_path):
         assert theirs["scale"] == pytest.approx(ours["scale"], rel=1e-3)
         assert theirs["alpha"] == pytest.approx(ours["alpha"], rel=1e-3)
     assert two.result().metrics["map@r"] == pytest.approx(one.result().metrics["map@r"], abs=0.02)
+
+
+def test_looks_judge_shares_of_the_way_by_class(tmp_path):
+    looks = {"every": 1, "interpolations": [0.0, 0.5, 1.0], "clustering": False}
+    run = train(tiny(evaluation=looks), tmp_path)
+    first, second = (row["interpolations"] for row in run.history())
+    assert set(first) == {"0.0", "0.5", "1.0"}
+    assert set(second) == {"0.5", "1.0"}  # the start stays what it is
+    values = {share: sum(classes.values()) / 20 for share, classes in first.items()}
+    assert all(len(classes) == 20 for classes in (*first.values(), *second.values()))
+    for row in run.history():  # all classes have as many images
+        mean = sum(row["interpolations"]["1.0"].values()) / 20
+        assert mean == pytest.approx(row["validation"]["map@r"])
+    assert len(set(values.values())) == 3
+    frozen = tiny(evaluation={"clustering": False}, phases=[{**PHASE, "epochs": 0}])
+    assert train(frozen, tmp_path / "frozen").result().metrics["map@r"] == pytest.approx(values["0.0"])
+    half = tiny(evaluation={"clustering": False}, optimizer={"wise_ft": 0.5}, phases=[PHASE])
+    assert train(half, tmp_path / "half").result().metrics["map@r"] == pytest.approx(values["0.5"])

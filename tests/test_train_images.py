@@ -103,7 +103,7 @@ def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypat
     skipped = tuple(str(root / path) for path in folder.result().left_out)
     assert listed.result().left_out == skipped
     assert len(skipped) == 2
-    assert settings_for(file, protocol="test", cuda=False)["data"]["crop"] == 32  # the images' size was seen
+    assert settings_for(file, protocol="test")["data"]["crop"] == 32  # the images' size was seen
 
 
 def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
@@ -162,7 +162,7 @@ def test_processes_that_decode(cores, device, data, workers, tmp_path, monkeypat
 def test_ctrl_c_reaches_the_main_process_and_not_its_workers(tmp_path):
     root = draw(tmp_path / "images", side=300)
     folder = tmp_path / "run"
-    changes = ["phases.1.epochs=60", "data.workers=1", "evaluation.baseline=false"]
+    changes = ["phases.0.epochs=60", "data.workers=1", "data.crop=32", "evaluation.baseline=false"]
     words = [sys.executable, "-m", "softwarp", "train", "--data", root, "--output", folder, *changes]
     process = subprocess.Popen(
         words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
@@ -229,7 +229,7 @@ def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, mo
 
 def test_one_command_from_a_folder_to_a_model(tmp_path):
     root = draw(tmp_path / "my images", classes=8, images=6, side=36)
-    changes = ["phases.0.epochs=1", "phases.1.epochs=2", "data.workers=0"]
+    changes = ["phases.0.epochs=2", "data.workers=0"]
     words = ["train", "--data", str(root), "--output", str(tmp_path / "run"), *changes]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.output

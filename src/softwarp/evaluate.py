@@ -1,6 +1,6 @@
 """From a model and images to embeddings, and from any embeddings to metrics."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -80,6 +80,21 @@ def ks_within(ks: Sequence[int], embeddings: Tensor, gallery: Tensor | None) -> 
     """
     searched = len(embeddings) - 1 if gallery is None else len(gallery)
     return [k for k in ks if k <= searched]
+
+
+def map_at_r_per_class(
+    arrays: Mapping[str, Tensor], names: Sequence[str], *, distance: str
+) -> dict[str, float]:
+    """Return the MAP@R of each class, the mean over its queries; a class of one image has none.
+
+    >>> arrays = {"embeddings": torch.tensor([[0.0], [1.0], [5.0]]), "labels": torch.tensor([1, 1, 0])}
+    >>> map_at_r_per_class(arrays, ["owl", "wren"], distance="euclidean")
+    {'wren': 1.0}
+    """
+    labels = arrays["labels"]
+    values = retrieval_per_query(arrays["embeddings"], labels, ks=(1,), distance=distance)["map@r"].cpu()
+    asked = labels[~values.isnan()].unique().tolist()
+    return {names[label]: float(values[labels == label].nanmean()) for label in asked}
 
 
 def measure(

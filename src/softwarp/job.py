@@ -81,12 +81,15 @@ class Job:
         judged: Embedder = self.average.module if self.average else self.model  # type: ignore[assignment]
         return judged
 
-    @torch.no_grad()
     def final(self) -> Embedder:
         """Return the model that the run hands out: `judged`, or between the start and it (WiSE-FT)."""
         share = self.recipe.optimizer.wise_ft
-        if share is None or self.start is None:
-            return self.judged
+        return self.judged if share is None else self.interpolated(share)
+
+    @torch.no_grad()
+    def interpolated(self, share: float) -> Embedder:
+        """Return the model at this share of the way from the start to `judged`, weight by weight."""
+        assert self.start is not None
         final, start = deepcopy(self.judged).eval(), self.start.state_dict()
         for name, tensor in final.state_dict().items():
             if tensor.is_floating_point():
@@ -183,7 +186,8 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
     average = (
         AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
     )
-    start = deepcopy(model) if recipe.optimizer.wise_ft or recipe.optimizer.l2_sp else None
+    needed = recipe.optimizer.wise_ft or recipe.optimizer.l2_sp or recipe.evaluation.interpolations
+    start = deepcopy(model) if needed else None
     return Job(
         recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State(), start
     )

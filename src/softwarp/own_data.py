@@ -11,16 +11,19 @@ from PIL import Image, UnidentifiedImageError
 from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import Table, read_table
 
+CROP = 224  # what the backbone was pretrained with; smaller for smaller photographs
 STEPS = 60  # minimum number of training steps, so that a small folder gets many epochs
 SAMPLED = 64  # images whose size is read
 
 
-def settings_for(root: Path, *, protocol: Judged, cuda: bool, depth: int | None = None) -> dict[str, Any]:
+def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> dict[str, Any]:
     """Return the settings of a recipe for a folder of class folders, or a CSV file.
 
-    A pretrained EfficientNet-Lite0 with frozen batch norm is warmed up (head and proxies alone) and then
-    trained with the warped softmax under a cosine schedule. Small data sets get more epochs, images smaller
-    than the usual crop a smaller one.
+    A pretrained EfficientNet-Lite0 with frozen batch norm starts at its frozen features: the head as their
+    principal directions, the proxies at class means. The warped softmax measures its scale and alpha itself,
+    and proxies travel relative to the embeddings, so nothing is in units of a data set. Learning rates are
+    low and constant, so training can end after any epoch. Small data sets get more epochs, small images a
+    smaller crop.
 
     Args:
         depth: depth of the class folders, as in `read_folder`.
@@ -32,10 +35,7 @@ def settings_for(root: Path, *, protocol: Judged, cuda: bool, depth: int | None 
     samples = int(min(4, max(2, statistics.median_low(counts.tolist()))))
     classes = min(len(counts), 16)
     steps = max(1, len(train) // (classes * samples))
-    warm_up = max(1, math.ceil(30 / steps))
-    epochs = max(4, math.ceil(STEPS / steps))
-    crop = crop_size(table, 224 if cuda else 128)
-    rates = {"learning_rate": 1e-4, "head_learning_rate": 3e-4, "proxy_learning_rate": 1e-2}
+    crop = crop_size(table, CROP)
     return {
         "data": {
             "name": name,
@@ -49,16 +49,25 @@ def settings_for(root: Path, *, protocol: Judged, cuda: bool, depth: int | None 
             "backbone": "efficientnet_lite0",
             "pretrained": True,
             "embedding_size": 512,
+            "head_init": "pca",
             "freeze_batch_norm": True,
         },
-        "loss": {"name": "warped_softmax", "settings": {"alpha": 40.0, "k1": 0.9, "k2": 1.2}},
+        "loss": {
+            "name": "warped_softmax",
+            "proxy_init": "means",
+            "settings": {"alpha": "auto", "scale": "auto"},
+        },
         "batches": {"classes": classes, "samples": samples},
         "optimizer": {"name": "adamw", "weight_decay": 1e-4},
         "phases": [
-            {"epochs": warm_up, "freeze_backbone": True, **rates, "proxy_learning_rate": 0.1},
-            {"epochs": epochs, "schedule": "cosine", **rates},
+            {
+                "epochs": max(4, math.ceil(STEPS / steps)),
+                "learning_rate": 1e-4,
+                "proxy_travel": 0.1,
+                "warm_up_steps": 10,
+            }
         ],
-        "evaluation": {"split": protocol, "baseline": True, "avg_dtp_images": 500},
+        "evaluation": {"split": protocol, "baseline": True, "avg_dtp_images": SAMPLED},
     }
 
 

@@ -202,10 +202,16 @@ class EvaluationPart(Part):
     fold_seed: int | None = Field(
         None, ge=0, description="shuffles classes before cutting them into folds; default: sorted order"
     )
+    fold_of: Literal["validation", "test"] = Field(
+        "test", description="folds are cut from the classes that this split, without folds, trains on"
+    )
+    interpolations: tuple[Share, ...] = Field(
+        (), description="each look judges these shares of the way from the start (see wise_ft), too, by class"
+    )
 
     def plan(self) -> SplitPlan:
         """Return which classes train and which are judged."""
-        return SplitPlan(self.split, self.fold, self.folds, self.fold_seed)
+        return SplitPlan(self.split, self.fold, self.folds, self.fold_seed, self.fold_of)
 
     @model_validator(mode="after")
     def _fold_exists(self) -> "EvaluationPart":

@@ -19,7 +19,7 @@ from softwarp import processes
 from softwarp.bars import decoding_bar, show_bars, show_download, show_note
 from softwarp.data.images import Batch
 from softwarp.data.sources import Items, load_source
-from softwarp.evaluate import embed_images, ks_within, measure
+from softwarp.evaluate import embed_images, ks_within, map_at_r_per_class, measure
 from softwarp.job import Job, prepare, start_accelerator, start_trackers
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
@@ -189,24 +189,34 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
     row |= contract.readings_of(job.loss)
     if settings.split == "validation" and settings.every and epoch % settings.every == 0:
         model = job.final()
-        row["validation"] = measured = judge(job, model, distance=str(job.loss.distance)).metrics
+        judgement = judge(job, model, distance=str(job.loss.distance))
+        row["validation"] = measured = judgement.metrics
+        if settings.interpolations:
+            row["interpolations"] = interpolations(job, judgement, first=epoch == settings.every)
         if state.look(measured[settings.metric], epoch) and settings.patience and processes.is_main():
             job.run.save_model(model.state_dict())
         if phase.schedule == "plateau" and state.since_drop >= phase.plateau:
             state.drops, state.since_drop = state.drops + 1, 0
     state.broken = sorted({path for each in processes.gather_objects(state.broken) for path in each})
-    row["broken_images"] = len(state.broken)
-    row["seconds"] = job.elapsed()
+    row |= {"broken_images": len(state.broken), "seconds": job.elapsed()}
     state.loss = 0.0
     state.history.append(row)
     if processes.is_main():
         job.run.log(row)
         seen = f", {settings.metric} {row['validation'][settings.metric]:.4f}" if "validation" in row else ""
         job.tell(f"{job.recipe.loss.name}, epoch {epoch}, loss {row['loss']:.3f}{seen}")
-    job.accelerator.log(
-        {key: value for key, value in row.items() if isinstance(value, int | float)}, step=epoch
-    )
+    numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
+    job.accelerator.log(numbers, step=epoch)
     return not (settings.patience and state.since_best >= settings.patience)
+
+
+def interpolations(job: Job, trained: "Judgement", *, first: bool) -> dict[str, dict[str, float]]:
+    """Return MAP@R by share of the way from the start and by class; the start itself is judged once."""
+    distance, names, judged = str(job.loss.distance), job.source.evaluated_names, {"1.0": trained.arrays}
+    for share in job.recipe.evaluation.interpolations:
+        if share < 1 and (share or first):
+            judged[str(share)] = judge(job, job.interpolated(share), distance=distance).arrays
+    return {share: map_at_r_per_class(each, names, distance=distance) for share, each in judged.items()}
 
 
 def finish(job: Job) -> None:

@@ -89,7 +89,7 @@ def test_nested_folders_offer_the_deeper_level(tmp_path):
     assert "either 2 (cats, dogs) or 7 (cats/a, cats/b, cats/c, ...)" in text
     assert "data.depth=2" in text
     with pytest.raises(ValueError, match=r"data\.depth=2"):
-        settings_for(tmp_path, protocol="test", cuda=False)
+        settings_for(tmp_path, protocol="test")
     assert answer(tmp_path, "--depth", 2)[0] == 0
     _, recipe = choose(["data.depth=2"], tmp_path, None)
     assert (recipe.data.depth, recipe.batches.classes) == (2, 5)
@@ -126,7 +126,7 @@ def test_missing_files_are_named_and_skipped(tmp_path):
     assert code == 1
     assert re.search(rf"1 of 13 .*{tmp_path}: dog/gone\.jpg", text)
     assert "dog/gone.jpg: the file is missing" in text
-    assert settings_for(tmp_path / "list.csv", protocol="test", cuda=False)["data"]["name"] == "csv"
+    assert settings_for(tmp_path / "list.csv", protocol="test")["data"]["name"] == "csv"
 
 
 def test_heic_is_ignored_with_the_cure(tmp_path):

@@ -288,3 +288,18 @@ def test_classes_are_drawn_as_torch_shuffles_them(num_classes, seed):
     assert torch.equal(split.validation, order[:quarter].sort().values)
     assert torch.equal(split.test, order[quarter : 2 * quarter].sort().values)
     assert torch.equal(split.train, order[2 * quarter :].sort().values)
+
+
+@pytest.mark.parametrize("splits", [None, ["train"] * 24 + ["validation"] * 8 + ["test"] * 8])
+def test_folds_of_what_validation_trains_leave_its_classes_alone(splits):
+    labels = np.arange(20).repeat(2)
+    whole = divide(labels, splits, SplitPlan("validation"))
+    trained = []
+    for fold in (0, 1):
+        plan = SplitPlan("validation", fold, 2, fold_seed=0, fold_of="validation")
+        division = divide(labels, splits, plan)
+        assert sorted([*division.train, *division.queries]) == whole.train.tolist()
+        trained += division.train.tolist()
+        all_of_it = divide(labels, splits, SplitPlan("validation", fold, 2, fold_seed=0))
+        assert len(all_of_it.train) > len(division.train)
+    assert sorted(trained) == whole.train.tolist()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from softwarp.data.splits import Judged
     from softwarp.recipe import Recipe
 
 Words = Annotated[
@@ -72,17 +73,11 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
     if names and names[0] in LOSSES and not Path(names[0]).is_file():
         raise ValueError(f"{names[0]} is a loss, not a recipe; use loss.name={names[0]}")
     if data is not None:
-        import torch
-
         from softwarp.own_data import settings_for
 
         name, source = data.resolve().name.removesuffix(".csv"), f"recipe for {data}"
-        settings = settings_for(
-            data,
-            protocol="validation" if protocol == "validation" else "test",
-            cuda=torch.cuda.is_available(),
-            depth=_depth(changes),
-        )
+        judged: Judged = "validation" if protocol == "validation" else "test"
+        settings = settings_for(data, protocol=judged, depth=_depth(changes))
     else:
         path = find_recipe(names[0] if names else "glyphs_warped_softmax")
         name, source, settings = path.stem, path.name, read_settings(path)

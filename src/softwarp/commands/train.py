@@ -38,6 +38,10 @@ def train(
             "you like; test: train on all of them, evaluate once on the test classes."
         ),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="With --data: crop and epochs that fit into this time, like 90s, 10m or 1h."),
+    ] = None,
 ) -> None:
     """Train an embedding model from a recipe, or on your own images, and evaluate it on unseen classes.
 
@@ -51,6 +55,8 @@ def train(
     """
     if resume and fresh:
         raise ValueError("--resume and --fresh exclude each other: choose one")
+    if budget is not None and data is None:
+        raise ValueError("--budget needs --data; a recipe sets its own epochs and crop")
     from softwarp.commands.progress import note
 
     with _stopped_early():
@@ -58,6 +64,7 @@ def train(
         from softwarp.data.tables import find_root
         from softwarp.overrides import dump_recipe
         from softwarp.repeats import summarise
+        from softwarp.runs import Run
 
         name, recipe = choose(words or [], data, protocol)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
@@ -65,8 +72,22 @@ def train(
             raise ValueError(f"{folder} holds no run to resume; omit --resume, or set --output")
         if recipe.data.name != "glyphs":
             find_root(recipe.data.name, recipe.data.root)
-        if data is not None and processes.is_main():
-            typer.echo(f"# {printable(str(folder))}/recipe.yaml\n{dump_recipe(recipe)}")
+        settled = ""
+        if data is not None:
+            from softwarp.commands.train_own import settle
+
+            recipe, settled = settle(
+                recipe,
+                folder,
+                lambda each, place: _run(each, place, not fresh),
+                changes=words or [],
+                budget=budget,
+                seeds=seeds,
+                fresh=fresh,
+            )
+            note(settled)
+            if processes.is_main():
+                typer.echo(f"# {printable(str(folder))}/recipe.yaml\n{dump_recipe(recipe)}")
         if seeds > 1 and processes.is_main():
             (folder / "seeds.json").unlink(missing_ok=True)  # of an earlier set
         results: list[Result] = []
@@ -74,24 +95,22 @@ def train(
             own = folder / f"seed-{seed}" if seeds > 1 else folder
             if seeds > 1:
                 note(f"seed {seed}, {len(results) + 1} of {seeds}")
+            finished = not fresh and Run(own).finished()
             results.append(_run(recipe.model_copy(update={"seed": seed}), own, not fresh))
+            if finished:
+                note(f"{own} was already finished; --fresh trains again")
     processes.leave()
     if processes.is_main():
-        _report(summarise(results), folder)
+        _report(summarise(results), folder, settled)
 
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
-    from softwarp.commands.progress import bars_until_stopped, note
+    from softwarp.commands.progress import bars_until_stopped
     from softwarp.memory import freed_memory_kept
-    from softwarp.runs import Run
     from softwarp.train import train
 
-    finished = resume and Run(folder).finished()
     with freed_memory_kept(), bars_until_stopped(folder) as progress:
-        result = train(recipe, folder, resume=resume, progress=progress).result()
-    if finished:
-        note(f"{folder} was already finished; --fresh trains again")
-    return result
+        return train(recipe, folder, resume=resume, progress=progress).result()
 
 
 @contextmanager
@@ -106,8 +125,12 @@ def _stopped_early() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _report(repeats: "Repeats", folder: Path) -> None:
-    """Print the metrics; with several seeds print mean and deviation, and write them to seeds.json."""
+def _report(repeats: "Repeats", folder: Path, settled: str) -> None:
+    """Print the metrics; with several seeds print mean and deviation, and write them to seeds.json.
+
+    Args:
+        settled: how the model was chosen; empty for a recipe.
+    """
     from rich.console import Console
 
     from softwarp.commands.progress import note
@@ -116,8 +139,10 @@ def _report(repeats: "Repeats", folder: Path) -> None:
     if len(repeats.runs) > 1:
         write_repeats(folder, repeats)
     Console().print(table(repeats).terminal())
+    if settled:
+        typer.echo(settled)
     before = repeats.baseline.get("map@r", 0.0)
-    if repeats.mean["map@r"] < before:
+    if repeats.mean["map@r"] < before and not settled:
         note(
             f"MAP@R is lower than before training ({100 * before:.1f}). Try fewer epochs or lower learning "
             "rates, and compare them on validation classes (--protocol validation), never on test classes"

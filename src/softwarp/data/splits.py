@@ -28,12 +28,16 @@ class SplitPlan:
             `validation` judges the held-out fold, and `test` the test classes.
         folds: how many there are.
         fold_seed: shuffles the classes before they are cut into folds; None cuts them in sorted order.
+        fold_of: what is cut into folds: the classes that a plan without a fold trains on to judge `test`,
+            which are all training classes, or to judge `validation`. With the latter something can be chosen
+            by folds before it is judged on validation classes.
     """
 
     split: Judged = "validation"
     fold: int | None = None
     folds: int = 4
     fold_seed: int | None = None
+    fold_of: Judged = "test"
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,8 @@ def divide(
     them. Judging on "validation" leaves test items alone: it trains on the split "train" and judges the
     split "validation" or, if there is none, the second half of the training classes, as ProxyNCA++ does.
     A plan with a fold trains on the other folds of the training classes in either case, and "validation"
-    judges the fold itself. Without splits a random quarter of the classes is for test.
+    judges the fold itself; `fold_of` says which these training classes are. Without splits a random quarter
+    of the classes is for test.
 
     Args:
         seed: draws that quarter. It is not the training seed: all seeds must face the same test.
@@ -177,6 +182,11 @@ def divide(
         division = Division(where["train"], where["validation"], None)
         _check_disjoint(labels, division.train, division.queries, names)
     else:
+        if plan.fold is not None and plan.fold_of == "validation":
+            whole = SplitPlan("validation")
+            known = divide(
+                labels, splits, whole, seed=seed, names=names, keep_validation=keep_validation
+            ).train
         held_out = np.isin(labels[known], _held_out(labels[known], plan))
         judged = (known[held_out], None) if plan.split == "validation" else _evaluated(where)
         division = Division(known[~held_out], *judged)

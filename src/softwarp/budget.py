@@ -1,0 +1,162 @@
+"""How long training takes on this machine, and what of it fits into a budget."""
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from softwarp.data.sources import Source
+from softwarp.models.embedder import Embedder
+from softwarp.recipe import ModelPart
+
+BUDGET = 600.0  # seconds, the target without --budget
+UNITS = {"s": 1, "m": 60, "h": 3600}
+CROPS = (224, 192, 160, 128)  # multiples of 32, the stride of most networks
+TIMED = 16  # images in a timed batch
+LOOKS = 4  # fewest evaluations of a run that chooses, if it has as many epochs
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the frozen to the trained weights
+
+
+def parse_budget(text: str) -> float:
+    """Return seconds.
+
+    >>> parse_budget("10m"), parse_budget("90s"), parse_budget("1.5h")
+    (600.0, 90.0, 5400.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
+    if not found or not float(found[1]):
+        raise ValueError(f"--budget is a time such as 90s, 10m or 1h; got {text!r}")
+    return float(found[1]) * UNITS[found[2]]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds per image, decoding included."""
+
+    train: float
+    embed: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """How many images are trained on and judged.
+
+    Args:
+        trained: images of the training classes.
+        judged: images of the classes that the final model is judged on.
+        choosing: whether the halves of the training classes judge each other first.
+        seeds: number of final models.
+    """
+
+    trained: int
+    judged: int
+    choosing: bool
+    seeds: int = 1
+
+    def seconds(self, pace: Pace, epochs: int) -> float:
+        """Return how long it takes; a run starts with two passes over its images, for head and rates."""
+        looks = epochs // whole_looks(epochs)[0] * (len(SHARES) - 1) + 2 if self.choosing and epochs else 0
+        passes = epochs * (self.seeds + (self.choosing and epochs > 0))
+        starts = 2 * (self.seeds + self.choosing) if epochs else self.seeds
+        embedded = self.trained * (looks + starts) + self.judged * 2 * self.seeds
+        return pace.train * self.trained * passes + pace.embed * embedded
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The side of the crop, the most epochs, and the seconds that all of it should take."""
+
+    crop: int
+    epochs: int
+    seconds: float
+
+
+def crops_below(largest: int) -> list[int]:
+    """Return the crops to choose from, largest first: those with at least half the pixels of the largest.
+
+    Lost detail costs more than training gains: a smaller crop to buy epochs would not pay.
+
+    >>> crops_below(224), crops_below(96)
+    ([224, 192, 160], [96])
+    """
+    return [largest, *(crop for crop in CROPS if largest**2 / 2 <= crop**2 < largest**2)]
+
+
+def whole_looks(epochs: int) -> tuple[int, int]:
+    """Return the epochs between two evaluations, and the most epochs that end with one.
+
+    >>> whole_looks(18), whole_looks(3)
+    ((4, 16), (1, 3))
+    """
+    every = max(1, epochs // LOOKS)
+    return every, epochs - epochs % every
+
+
+def fit(
+    pace_at: Callable[[int], Pace],
+    work: Work,
+    *,
+    crops: list[int],
+    epochs: int,
+    fewest: int,
+    budget: float | None,
+) -> Plan:
+    """Return the largest crop, and at it the most epochs, that fit into the budget.
+
+    Without a budget the crop is the largest, and the fewest epochs are trained however long they take. If a
+    budget is too short for the fewest epochs at the smallest crop, nothing is trained.
+
+    Args:
+        crops: to choose from, largest first.
+        epochs: the most.
+        fewest: fewer are not worth it.
+    """
+    limit = BUDGET if budget is None else budget
+    for crop in crops:
+        pace = pace_at(crop)
+        fitting = [count for count in range(fewest, epochs + 1) if work.seconds(pace, count) <= limit]
+        if fitting or budget is None:
+            most = whole_looks(max(fitting, default=fewest))[1]
+            return Plan(crop, most, work.seconds(pace, most))
+    return Plan(crops[0], 0, work.seconds(pace_at(crops[0]), 0))
+
+
+def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.device) -> Pace:
+    """Return how long an image takes on this machine: a few batches and a few decoded images are timed."""
+    network = Embedder(**model.model_dump() | {"pretrained": False}).to(device)
+    channels = network.backbone.in_channels
+    images = torch.randint(256, (TIMED, channels, crop, crop), dtype=torch.uint8, device=device)
+
+    def train() -> None:
+        network.train()(images).square().mean().backward()
+
+    @torch.no_grad()
+    def embed() -> None:
+        network.eval()(images)
+
+    decoding = _decoding_seconds(source) / (1 if device.type == "cpu" else min(8, os.cpu_count() or 1))
+    return Pace(*(_seconds(act, device) / TIMED + decoding for act in (train, embed)))
+
+
+def _decoding_seconds(source: Source) -> float:
+    """Seconds that it takes to decode and crop a training image."""
+    count = min(TIMED, len(source.labels))
+    items = torch.linspace(0, len(source.labels) - 1, count).long().tolist()
+    start = time.perf_counter()
+    source.train.__getitems__([(item, 0) for item in items])
+    return (time.perf_counter() - start) / count
+
+
+def _seconds(act: Callable[[], None], device: torch.device) -> float:
+    """The shorter of two runs, after a first one that loads and allocates."""
+    taken = []
+    for _ in range(3):
+        start = time.perf_counter()
+        act()
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        taken.append(time.perf_counter() - start)
+    return min(taken[1:])

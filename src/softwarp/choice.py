@@ -1,0 +1,138 @@
+"""Which model is handed out: the frozen one or a trained one, decided on training classes held out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from softwarp.budget import SHARES, whole_looks
+from softwarp.metrics import bootstrap_over_classes
+from softwarp.recipe import Recipe, parse_recipe
+
+FOLDS = 2  # each half of the training classes is judged once, and all of it costs as much as one training
+FEWEST_CLASSES = 8  # training classes; with fewer, an interval over classes says little
+UNCHECKED_SHARE = 0.5  # of the way from the frozen weights, taken where there are too few classes to choose
+
+Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and share, by class
+FROZEN = (0, 0.0)
+
+
+class Candidate(BaseModel):
+    """A model that could be handed out, and what held-out classes say of it: MAP@R, each class alike."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epochs: int
+    share: float  # of the way from the frozen weights to the trained ones
+    map_at_r: float
+    difference: float  # from the frozen features
+    interval: tuple[float, float]  # 95%, of the difference, classes resampled
+
+
+class Choice(BaseModel):
+    """All candidates and the one that was chosen: choice.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    version: Literal[1] = Field(1, alias="schema")
+    classes: int  # that judged
+    chosen: Candidate
+    best: Candidate  # by MAP@R alone
+    candidates: tuple[Candidate, ...]
+
+    def sentence(self) -> str:
+        """Return in words which candidate it was and how sure that is."""
+        shown = self.chosen if self.chosen.epochs else self.best
+        low, high = (f"{100 * end:+.1f}" for end in shown.interval)
+        sure = (
+            f"{100 * shown.difference:+.1f} MAP@R against the frozen features on {self.classes} training "
+            f"classes, each held out once, 95% interval {low} to {high}"
+        )
+        if self.chosen.epochs:
+            return f"chosen: {_name(self.chosen)} ({sure})"
+        what = f"the best, {_name(self.best)}: {sure}" if self.best.epochs else "all were worse"
+        return f"chosen: the frozen features, because no trained model beat them beyond chance ({what})"
+
+
+def choose(values: Values) -> Choice:
+    """Return the candidate of highest MAP@R that beats the frozen one beyond chance, or else the frozen one.
+
+    Beyond chance: the 95% interval of the difference, classes resampled, lies above zero. Classes that one of
+    the candidates has no value for are left out of all.
+
+    >>> frozen, half, whole = {"a": 0.1, "b": 0.2}, {"a": 0.3, "b": 0.3}, {"a": 0.9, "b": 0.0}
+    >>> choice = choose({(0, 0.0): frozen, (4, 0.5): half, (4, 1.0): whole})
+    >>> choice.best.share, choice.chosen.share
+    (1.0, 0.5)
+    """
+    classes = sorted(set.intersection(*(set(each) for each in values.values())))
+    wide = torch.float64
+    table = {key: torch.tensor([each[name] for name in classes], dtype=wide) for key, each in values.items()}
+    candidates = [_candidate(key, value, table[FROZEN]) for key, value in sorted(table.items())]
+    surely = [each for each in candidates if each.interval[0] > 0] or candidates[:1]
+    best, chosen = (max(group, key=lambda each: each.map_at_r) for group in (candidates, surely))
+    return Choice(classes=len(classes), chosen=chosen, best=best, candidates=tuple(candidates))
+
+
+def _candidate(key: tuple[int, float], values: torch.Tensor, frozen: torch.Tensor) -> Candidate:
+    differences = values - frozen
+    interval = bootstrap_over_classes(differences, torch.arange(len(values)))
+    return Candidate(
+        epochs=key[0],
+        share=key[1],
+        map_at_r=float(values.mean()),
+        difference=float(differences.mean()),
+        interval=interval,
+    )
+
+
+def read_looks(histories: Sequence[Sequence[Mapping[str, Any]]]) -> dict[tuple[int, float], dict[str, float]]:
+    """Return what the runs of all folds saw at their looks; their classes are put together.
+
+    >>> read_looks([[{"epoch": 3, "interpolations": {"0.0": {"a": 0.5}, "1.0": {"a": 0.7}}}, {"epoch": 4}]])
+    {(0, 0.0): {'a': 0.5}, (3, 1.0): {'a': 0.7}}
+    """
+    found: dict[tuple[int, float], dict[str, float]] = {}
+    for row in (row for history in histories for row in history):
+        for share, classes in row.get("interpolations", {}).items():
+            key = (row["epoch"], float(share)) if float(share) else FROZEN
+            found.setdefault(key, {}).update(classes)
+    return found
+
+
+def fold_recipes(recipe: Recipe, classes: int) -> list[Recipe]:
+    """Return the runs that choose, one per fold of the `classes` that the recipe trains on."""
+    epochs = recipe.phases[0].epochs
+    judged = {
+        "split": "validation",
+        "folds": FOLDS,
+        "fold_seed": 0,  # names in order may be kinds in order
+        "fold_of": recipe.evaluation.split,
+        "every": whole_looks(epochs)[0],
+        "interpolations": SHARES,
+        "clustering": False,
+        "baseline": False,
+        "avg_dtp_images": 0,
+        "patience": None,
+    }
+    settings = recipe.model_dump(mode="json")
+    settings["optimizer"]["wise_ft"] = None
+    if settings["batches"]["classes"]:
+        settings["batches"]["classes"] = min(settings["batches"]["classes"], classes // FOLDS)
+    evaluation = settings.pop("evaluation") | judged
+    return [parse_recipe({**settings, "evaluation": evaluation | {"fold": fold}}) for fold in range(FOLDS)]
+
+
+def trained_as(recipe: Recipe, epochs: int, share: float) -> Recipe:
+    """Return the recipe of a model that is trained so long and goes this share of the way.
+
+    The phase's rates do not fall, so its first epochs are the same however many follow.
+    """
+    phase = recipe.phases[0].model_copy(update={"epochs": epochs})
+    wise_ft = share if 0 < share < 1 else None
+    optimizer = recipe.optimizer.model_copy(update={"wise_ft": wise_ft})
+    return recipe.model_copy(update={"phases": (phase,), "optimizer": optimizer})
+
+
+def _name(candidate: Candidate) -> str:
+    epochs = f"{candidate.epochs} epoch{'s' * (candidate.epochs > 1)}"
+    return epochs if candidate.share == 1 else f"{epochs}, {candidate.share:.0%} of the way from the start"

@@ -1,0 +1,130 @@
+"""`softwarp train --data`: what fits into the time, and whether training helps at all."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softwarp import processes
+from softwarp.budget import Plan, Work, crops_below, fit, measure_pace, parse_budget, whole_looks
+from softwarp.choice import (
+    FEWEST_CLASSES,
+    UNCHECKED_SHARE,
+    choose,
+    fold_recipes,
+    read_looks,
+    trained_as,
+)
+from softwarp.commands.progress import note
+from softwarp.data.sources import load_source
+from softwarp.files import write_json
+from softwarp.job import start_accelerator
+from softwarp.memory import freed_memory_kept
+from softwarp.overrides import check_batches
+from softwarp.runs import Run
+
+if TYPE_CHECKING:
+    import torch
+
+    from softwarp.data.sources import Source
+    from softwarp.recipe import Recipe
+
+
+def settle(
+    recipe: "Recipe",
+    folder: Path,
+    run: "Callable[[Recipe, Path], object]",
+    *,
+    changes: list[str],
+    budget: str | None,
+    seeds: int,
+    fresh: bool,
+) -> "tuple[Recipe, str]":
+    """Return the recipe of the final model, and a line on how it was chosen.
+
+    Args:
+        run: trains a recipe in a folder, or returns at once if that run is finished.
+        changes: KEY=VALUE from the command line; a crop or a number of epochs given there is kept.
+        fresh: measures and chooses again, whatever an earlier command found.
+    """
+    check_batches(recipe)
+    device = start_accelerator(recipe, folder).device
+    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
+    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    classes = int((source.labels.bincount() > 1).sum())  # a single image has nothing to find
+    choosing = classes >= FEWEST_CLASSES and recipe.evaluation.fold is None
+    judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
+    work = Work(len(source.labels), judged, choosing, seeds)
+    given = {change.partition("=")[0] for change in changes}
+    plan = processes.from_main(
+        lambda: _plan(recipe, source, work, folder / "choice" / "plan.json", device, given, budget, fresh)
+    )
+    recipe = _planned(recipe, plan)
+    note(f"expected time: {_minutes(plan.seconds)} ({_what(plan, work)})")
+    if not plan.epochs:
+        return recipe, "chosen: the frozen features, because there is no time to train"
+    if not choosing:
+        return trained_as(recipe, plan.epochs, UNCHECKED_SHARE), (
+            f"not checked: {classes} training classes are too few to tell whether training helps, so the "
+            f"model goes {UNCHECKED_SHARE:.0%} of the way from the frozen to the trained weights"
+        )
+    histories = []
+    for number, each in enumerate(fold_recipes(recipe, len(source.names))):
+        place = folder / "choice" / f"fold-{number}"
+        note(f"choosing: half {number + 1} of the training classes is held out, the other half trains")
+        run(each, place)
+        histories.append(Run(place).history())
+    choice = choose(read_looks(histories))
+    if processes.is_main():
+        write_json(folder / "choice" / "choice.json", choice.model_dump(mode="json", by_alias=True))
+    return trained_as(recipe, choice.chosen.epochs, choice.chosen.share), choice.sentence()
+
+
+def _plan(
+    recipe: "Recipe",
+    source: "Source",
+    work: Work,
+    file: Path,
+    device: "torch.device",
+    given: set[str],
+    budget: str | None,
+    fresh: bool,
+) -> Plan:
+    """The plan, read from `file` if it answers the same question: no two measurements agree exactly."""
+    import json
+
+    crop, epochs = recipe.data.crop, recipe.phases[0].epochs
+    asked: dict[str, Any] = {
+        "crops": [crop] if given & {"data.crop", "data.resize"} else crops_below(crop),
+        "epochs": epochs,
+        "fewest": epochs if "phases.0.epochs" in given else whole_looks(epochs)[0],
+        "budget": None if budget is None else parse_budget(budget),
+    }
+    if file.is_file() and not fresh:
+        found = json.loads(file.read_text())
+        if found.get("asked") == asked:
+            return Plan(**found["plan"])
+    with freed_memory_kept():
+        plan = fit(lambda side: measure_pace(recipe.model, source, side, device), work, **asked)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"asked": asked, "plan": asdict(plan)})
+    return plan
+
+
+def _planned(recipe: "Recipe", plan: Plan) -> "Recipe":
+    data = recipe.data
+    if plan.crop != data.crop:
+        data = data.model_copy(update={"crop": plan.crop, "resize": plan.crop * 9 // 8})
+    phase = recipe.phases[0].model_copy(update={"epochs": plan.epochs})
+    return recipe.model_copy(update={"data": data, "phases": (phase,)})
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+
+
+def _what(plan: Plan, work: Work) -> str:
+    if not plan.epochs:
+        return f"{plan.crop} px, no training: that needs a longer --budget"
+    where = " on each half of the training classes to choose, then on all of them" if work.choosing else ""
+    return f"{plan.crop} px, up to {plan.epochs} epochs{where}"

@@ -1,0 +1,153 @@
+"""`softwarp train --data` from a drawn folder to a model, with a network that takes a second."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from softwarp.budget import Pace
+from softwarp.cli import app
+from softwarp.runs import Run
+from softwarp.train import train
+
+SMALL = ["model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8"]
+QUICK = [*SMALL, "data.workers=0", "evaluation.clustering=false"]
+
+
+def draw(folder, classes=12, images=4, side=40):
+    """Classes are stripes of different widths and colours."""
+    generator = np.random.default_rng(0)
+    for label in range(classes):
+        stripes = np.arange(side)[:, None, None] // (label % 6 + 1) % 2 * generator.integers(60, 255, 3)
+        (folder / f"class {label:02d}").mkdir(parents=True)
+        for number in range(images):
+            pixels = np.clip(stripes + generator.normal(0, 20, (side, side, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"class {label:02d}" / f"{number}.png")
+    return folder
+
+
+def answer(root, folder, *words):
+    return CliRunner().invoke(app, ["train", "--data", str(root), "--output", str(folder), *QUICK, *words])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder of images, a finished run on it and what was printed."""
+    place = tmp_path_factory.mktemp("own")
+    root = draw(place / "images")
+    return root, place / "run", answer(root, place / "run", "phases.0.epochs=2")
+
+
+def test_what_is_chosen_on_held_out_classes_is_trained_and_reported(finished):
+    _, folder, said = finished
+    assert said.exit_code == 0, said.output
+    choice = json.loads((folder / "choice" / "choice.json").read_text())
+    assert choice["classes"] == 9  # three of twelve are for test
+    keys = [(each["epochs"], each["share"]) for each in choice["candidates"]]
+    assert keys == [(0, 0.0), *((epochs, share) for epochs in (1, 2) for share in (0.25, 0.5, 0.75, 1.0))]
+    recipe, result = Run(folder).recipe(), Run(folder).result()
+    assert recipe.phases[0].epochs == result.epochs == choice["chosen"]["epochs"]
+    assert (recipe.optimizer.wise_ft or 0.0) in (choice["chosen"]["share"], 0.0)
+    assert (result.split, result.classes.train, result.classes.evaluated) == ("test", 9, 3)
+    assert "chosen: " in said.stdout
+    assert "untrained" in said.stdout
+    assert "expected time: " in said.stderr
+    assert "up to 2 epochs on each half of the training classes" in said.stderr
+
+
+def test_classes_that_choose_are_training_classes_each_held_out_once(finished):
+    _, folder, _ = finished
+    judged = [{item.class_name for item in Run(folder / "choice" / f"fold-{k}").items()} for k in (0, 1)]
+    tested = {item.class_name for item in Run(folder).items()}
+    assert sorted(map(len, judged)) == [4, 5]
+    assert not judged[0] & judged[1]
+    assert not tested & (judged[0] | judged[1])
+
+
+def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, monkeypatch):
+    root, folder, said = finished
+    monkeypatch.setattr("softwarp.train.work_through", None)
+    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    again = answer(root, folder, "phases.0.epochs=2")
+    assert again.exit_code == 0, again.output
+    assert "already finished; --fresh trains again" in again.stderr
+    assert again.stdout == said.stdout
+
+
+def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path, monkeypatch):
+    root, folder, _ = finished
+    looks, looked = [], train.__globals__["end_epoch"]
+
+    def stop(*inputs):
+        looks.append(1)
+        if len(looks) == 3:  # in the second fold
+            signal.raise_signal(signal.SIGINT)
+        return looked(*inputs)
+
+    monkeypatch.setattr("softwarp.train.end_epoch", stop)
+    cut = answer(root, tmp_path / "run", "phases.0.epochs=2")
+    assert cut.exit_code == 130
+    assert "To resume: " in cut.stderr
+    assert Run(tmp_path / "run" / "choice" / "fold-0").finished()
+    assert not Run(tmp_path / "run" / "choice" / "fold-1").finished()
+    assert not (tmp_path / "run" / "recipe.yaml").exists()
+    monkeypatch.setattr("softwarp.train.end_epoch", looked)
+    assert answer(root, tmp_path / "run", "phases.0.epochs=2").exit_code == 0
+    texts = [(place / "choice" / "choice.json").read_text() for place in (folder, tmp_path / "run")]
+    assert texts[0] == texts[1]
+    assert Run(tmp_path / "run").result().metrics == Run(folder).result().metrics
+
+
+def test_validation_classes_choose_nothing(finished, tmp_path):
+    root, _, _ = finished
+    words = ("--protocol", "validation", "phases.0.epochs=1")
+    few = answer(root, tmp_path / "few", *words)
+    assert few.exit_code == 0, few.output  # five of nine classes train
+    assert "not checked: 5 training classes are too few" in few.stdout
+    assert Run(tmp_path / "few").recipe().optimizer.wise_ft == 0.5
+    root = draw(tmp_path / "more", classes=22, images=2)
+    assert answer(root, tmp_path / "run", *words).exit_code == 0
+    final = Run(tmp_path / "run")
+    judged = {item.class_name for item in final.items()}
+    assert (final.result().split, len(judged)) == ("validation", 8)
+    for fold in (0, 1):
+        choosing = {item.class_name for item in Run(tmp_path / "run" / "choice" / f"fold-{fold}").items()}
+        assert len(choosing) == 4
+        assert not choosing & judged
+
+
+def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "softwarp.commands.train_own.measure_pace",
+        lambda model, source, crop, device: Pace(crop**2 / 1e5, crop**2 / 3e5),
+    )
+    monkeypatch.setattr("softwarp.train.train", None)  # a plan is made before anything is trained
+    root = draw(tmp_path / "images", side=200)
+    plans = {}
+    for budget in ("1h", "6m", "1s"):
+        answer(root, tmp_path / budget, "--budget", budget)
+        plans[budget] = json.loads((tmp_path / budget / "choice" / "plan.json").read_text())["plan"]
+    assert plans["1h"]["crop"] == 192
+    assert plans["6m"]["crop"] == 160
+    assert 0 < plans["6m"]["epochs"] < plans["1h"]["epochs"]
+    assert (plans["1s"]["crop"], plans["1s"]["epochs"]) == (192, 0)
+
+
+def test_seeds_share_one_choice(finished, tmp_path):
+    root, _, _ = finished
+    said = answer(root, tmp_path, "phases.0.epochs=1", "--seeds", "2")
+    assert said.exit_code == 0, said.output
+    assert len(list(tmp_path.glob("**/choice.json"))) == 1
+    recipes = [Run(tmp_path / f"seed-{seed}").recipe() for seed in (0, 1)]
+    assert recipes[0].phases == recipes[1].phases
+    assert [recipe.seed for recipe in recipes] == [0, 1]
+
+
+def test_a_budget_without_data_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["train", "--budget", "5m"])
+    assert said.exit_code != 0
+    assert "--budget is for --data" in str(said.exception)

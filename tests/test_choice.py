@@ -1,0 +1,94 @@
+import pytest
+from support.pictures import pictures
+
+from softwarp.choice import choose, fold_recipes, read_looks, trained_as
+from softwarp.own_data import settings_for
+from softwarp.recipe import parse_recipe
+
+NAMES = [f"class {number}" for number in range(12)]
+
+
+def classes(mean, spread=0.0):
+    """MAP@R by class, half of them above the mean and half below."""
+    return {name: mean + spread * (-1) ** number for number, name in enumerate(NAMES)}
+
+
+def test_the_best_of_those_that_surely_beat_the_frozen_features_is_chosen():
+    values = {
+        (0, 0.0): classes(0.5),
+        (4, 0.5): classes(0.52, 0.01),
+        (4, 1.0): classes(0.53, 0.01),
+        (8, 1.0): classes(0.55, 0.3),  # better still, but who knows
+    }
+    choice = choose(values)
+    assert (choice.chosen.epochs, choice.chosen.share) == (4, 1.0)
+    assert choice.chosen.difference == pytest.approx(0.03)
+    low, high = choice.chosen.interval
+    assert 0.02 <= low < 0.03 < high <= 0.04
+    assert choice.best.epochs == 8
+    assert choice.best.interval[0] < 0
+    assert len(choice.candidates) == 4
+    assert "4 epochs (+3.0 MAP@R" in choice.sentence()
+    assert "12 training classes" in choice.sentence()
+
+
+def test_the_difference_is_paired_by_class():
+    """Classes differ by far more than training changes, and all change alike."""
+    choice = choose({(0, 0.0): classes(0.5, 0.4), (2, 0.25): classes(0.51, 0.4)})
+    assert choice.chosen.epochs == 2
+    assert choice.chosen.interval == pytest.approx((0.01, 0.01))
+    assert "2 epochs, 25% of the way" in choice.sentence()
+
+
+@pytest.mark.parametrize(
+    ("trained", "words"), [(classes(0.52, 0.3), "the best, 4 epochs: +2.0"), (classes(0.4), "worse")]
+)
+def test_the_frozen_features_stay_unless_they_are_beaten_beyond_chance(trained, words):
+    choice = choose({(4, 1.0): trained, (0, 0.0): classes(0.5)})
+    assert (choice.chosen.epochs, choice.chosen.share) == (0, 0.0)
+    assert choice.chosen.difference == 0
+    assert "the frozen features" in choice.sentence()
+    assert words in choice.sentence()
+
+
+def test_only_classes_that_all_candidates_judged_count():
+    choice = choose({(0, 0.0): classes(0.5) | {"alone": 0.0}, (1, 1.0): classes(0.6) | {"other": 1.0}})
+    assert choice.classes == 12
+    assert choice.chosen.difference == pytest.approx(0.1)
+
+
+def test_looks_of_folds_are_put_together_by_class():
+    histories = [
+        [{"epoch": 1}, {"epoch": 2, "interpolations": {"0.0": {name: 0.1}, "0.5": {name: 0.2}}}]
+        for name in ("a", "b")
+    ]
+    assert read_looks(histories) == {(0, 0.0): {"a": 0.1, "b": 0.1}, (2, 0.5): {"a": 0.2, "b": 0.2}}
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    root = pictures(tmp_path, *(f"{name}/{number}.jpg" for name in NAMES for number in range(3)))
+    settings = settings_for(root, protocol="validation")
+    settings["optimizer"]["wise_ft"] = 0.9
+    settings["phases"][0]["epochs"] = 12
+    return parse_recipe(settings)
+
+
+def test_folds_train_the_recipe_and_look_at_the_other_half(recipe):
+    folds = fold_recipes(recipe, 9)
+    assert [each.evaluation.fold for each in folds] == [0, 1]
+    for each in folds:
+        assert each.evaluation.fold_of == each.evaluation.split == "validation"
+        assert each.evaluation.every == 3  # four looks
+        assert each.batches.classes == 4  # of nine classes one half has four
+        assert each.optimizer.wise_ft is None
+        assert (each.phases, each.model, each.loss) == (recipe.phases, recipe.model, recipe.loss)
+
+
+@pytest.mark.parametrize(("epochs", "share", "wise_ft"), [(0, 0.0, None), (3, 0.75, 0.75), (12, 1.0, None)])
+def test_the_final_model_is_trained_as_the_chosen_one_was(recipe, epochs, share, wise_ft):
+    final = trained_as(recipe, epochs, share)
+    assert final.phases[0].epochs == epochs
+    assert final.optimizer.wise_ft == wise_ft
+    assert final.evaluation == recipe.evaluation
+    assert parse_recipe(final.model_dump()) == final
