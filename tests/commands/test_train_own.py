@@ -150,4 +150,4 @@ def test_a_budget_without_data_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(app, ["train", "--budget", "5m"])
     assert said.exit_code != 0
-    assert "--budget is for --data" in str(said.exception)
+    assert "--budget needs --data" in str(said.exception)
