@@ -53,7 +53,7 @@ def test_what_is_chosen_on_held_out_classes_is_trained_and_reported(finished):
     assert (recipe.optimizer.wise_ft or 0.0) in (choice["chosen"]["share"], 0.0)
     assert (result.split, result.classes.train, result.classes.evaluated) == ("test", 9, 3)
     assert "chosen: " in said.stdout
-    assert "untrained" in said.stdout
+    assert "before" in said.stdout
     assert "expected time: " in said.stderr
     assert "up to 2 epochs on each half of the training classes" in said.stderr
 

