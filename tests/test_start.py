@@ -208,6 +208,7 @@ def test_weights_are_pulled_to_their_start_by_rate_times_decay(tmp_path):
     assert math.isfinite(half["state"]["loss"])
 
 
+@pytest.mark.slow
 def test_two_processes_start_and_measure_as_one_does(tmp_path):
     rates = {
         "epochs": 2,
