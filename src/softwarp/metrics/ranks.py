@@ -55,7 +55,7 @@ def positive_ranks(
         own: [N] gallery index of each query, left out of its search; -1 where it has none.
         limit: ranks are exact up to this and up to a query's number of positives; a rank beyond both is
             some number beyond both.
-        advance: told the share of the work just done.
+        advance: called with the share of the work just done.
     """
     keys, gallery_keys = _class_keys(labels, gallery_labels)
     with side_by_side(own.device) as each:
