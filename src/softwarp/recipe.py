@@ -168,7 +168,7 @@ class Phase(Part):
     plateau: int = Field(
         4, ge=1, description="schedule plateau: validations without improvement before a drop"
     )
-    loss_settings: dict[str, float | Literal["auto"]] = Field(
+    loss_settings: dict[str, float | Annotated[str, Field(pattern="^auto(:.+)?$")]] = Field(
         {}, description="settings of the loss from here on; auto measures those that can be measured"
     )
 

@@ -15,9 +15,9 @@ from softwarp.recipe import Recipe, parse_recipe
 from softwarp.train import BlowUpError, train
 
 LEARNING_RATES = {
-    "learning_rate": ("log", 3e-4, 2e-2),
+    "learning_rate": ("log", 3e-4, 3e-2),
     "proxy_learning_rate": ("log", 1e-3, 1.0),
-    "proxy_travel": ("log", 0.1, 10.0),
+    "proxy_travel": ("log", 0.1, 30.0),
 }
 
 
@@ -81,7 +81,10 @@ def apply(recipe: Recipe, settings: Mapping[str, float]) -> Recipe:
             phase[rate] *= factor
             if rate == "learning_rate" and phase["head_learning_rate"]:
                 phase["head_learning_rate"] *= factor
-    new["loss"]["settings"] |= {name: value for name, value in settings.items() if name not in LEARNING_RATES}
+    kinds = card_of(recipe.loss.name).search_space
+    for name, value in settings.items():
+        if name not in LEARNING_RATES:
+            new["loss"]["settings"][name] = f"auto:{value:.4g}" if kinds[name][0] == "auto" else value
     return parse_recipe(new)
 
 
@@ -89,4 +92,4 @@ def _suggest(trial: optuna.Trial, name: str, bounds: tuple[str, float, float]) -
     kind, low, high = bounds
     if kind == "int":
         return trial.suggest_int(name, int(low), int(high))
-    return trial.suggest_float(name, low, high, log=kind == "log")
+    return trial.suggest_float(name, low, high, log=kind in ("log", "auto"))

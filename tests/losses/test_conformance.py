@@ -341,10 +341,10 @@ def test_every_loss_says_what_it_is(name):
     assert card.search_space
     for setting, (scale, low, high) in card.search_space.items():
         assert setting in [known.name for known in settings]
-        assert scale in ("log", "float", "int")
+        assert scale in ("log", "float", "int", "auto")
         assert low < high
         assert np.isfinite([low, high]).all()
-        assert scale != "log" or low > 0
+        assert scale not in ("log", "auto") or low > 0
     assert f"| `{name}` |" in (TESTS.parent / "docs" / "losses.md").read_text()
 
 

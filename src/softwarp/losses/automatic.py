@@ -13,19 +13,35 @@ is needed: the mean of |e - p_j|^2 over j is |e - m|^2 + v, with mean m and vari
 """
 
 import math
-from typing import Final, Literal
 
 import torch
 from torch import Tensor, nn
 
 from softwarp.losses.distances import widen
 
-Auto = Literal["auto"]
-AUTO: Final = "auto"
+Auto = str  # "auto", or "auto:2" for twice that
 MARGIN = 1.0  # log-odds of the typical sample for its own class
 FLOOR = 0.5  # of the reach: proxies that start anywhere show no gap yet
 MEMORY = 50  # batches in the moving mean
 SAMPLED = 1024  # proxies that m and v are taken from at most, evenly spaced
+
+
+def factor_of(value: object) -> float:
+    """Return by what the automatic value is multiplied; 0 if `value` is not automatic.
+
+    >>> factor_of("auto"), factor_of("auto:0.5"), factor_of(3.0)
+    (1.0, 0.5, 0.0)
+    """
+    if not isinstance(value, str):
+        return 0.0
+    name, _, factor = value.partition(":")
+    try:
+        found = float(factor or 1)
+    except ValueError:
+        found = math.nan
+    if name != "auto" or not 0 < found < math.inf:
+        raise ValueError(f'give a number, "auto" or "auto:2" for twice that; got {value!r}')
+    return found
 
 
 def mean_square_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
@@ -106,9 +122,10 @@ class Lengths(nn.Module):
 
     def readings(self, scale: float | Auto, num_classes: int) -> dict[str, float]:
         """Return the scale that the next batch meets; nothing if it is automatic and there was none yet."""
-        if scale != AUTO:
+        if not isinstance(scale, str):
             return {"scale": scale}
-        return {"scale": self.scale(num_classes, float(self.reach))} if self.batches else {}
+        value = factor_of(scale) * self.scale(num_classes, float(self.reach)) if self.batches else None
+        return {} if value is None else {"scale": value}
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ class Training:
 class Card:
     """A description of a loss, and how it is trained when a recipe gives only its name.
 
-    `search_space` maps a setting to ("log" | "float" | "int", low, high); learning rates are also
+    `search_space` maps a setting to ("log" | "float" | "int" | "auto", low, high); learning rates are also
     searched.
     """
 

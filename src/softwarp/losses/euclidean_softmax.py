@@ -4,14 +4,14 @@
 
 | symbol | parameter | default | where |
 |--------|-----------|---------|-------|
-| s      | scale     | 1.0     | not in Eq. 4; "auto" as in `automatic.py` |
+| s      | scale     | 1.0     | not in Eq. 4; "auto" and "auto:2" as in `automatic.py` |
 """
 
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import AUTO, Auto, Lengths
+from softwarp.losses.automatic import Auto, Lengths, factor_of
 from softwarp.losses.checks import check_positive
 from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, init_proxies
@@ -43,7 +43,7 @@ class EuclideanSoftmaxLoss(nn.Module):
             details="the paper does not say for Eq. 4; eps 1 and rates as the authors ran the warped softmax",
         ),
         proxy_rate_ratio=100.0,
-        search_space={"scale": ("log", 1.0, 10.0)},
+        search_space={"scale": ("auto", 0.1, 10.0)},
     )
     scale: float | Auto
 
@@ -62,7 +62,7 @@ class EuclideanSoftmaxLoss(nn.Module):
 
     def start_phase(self, *, scale: float | Auto) -> None:
         """Change the scale; "auto" measures it before every batch of training."""
-        if scale != AUTO:
+        if not factor_of(scale):
             check_positive(scale=scale)
         self.scale = scale
 
@@ -70,12 +70,12 @@ class EuclideanSoftmaxLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         scale, reach = self.scale, 0.0
-        if scale == AUTO:
+        if isinstance(scale, str):
             check_batch(embeddings, self.proxies, labels)
             reach = self.lengths.first_reach(embeddings, self.proxies)
-            scale = self.lengths.scale(len(self.proxies), reach)
+            scale = factor_of(scale) * self.lengths.scale(len(self.proxies), reach)
         loss = fused_mean(embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=scale, delta=0.0)
-        if self.training and self.scale == AUTO:  # and the batch has proved good
+        if self.training and isinstance(self.scale, str):  # and the batch has proved good
             self.lengths.learn(embeddings, self.proxies, labels, reach)
         return loss
 

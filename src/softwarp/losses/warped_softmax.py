@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import AUTO, Auto, Lengths, radius
+from softwarp.losses.automatic import Auto, Lengths, factor_of, radius
 from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import (
     check_batch,
@@ -222,10 +222,10 @@ class WarpedSoftmaxLoss(nn.Module):
         ),
         proxy_rate_ratio=100.0,
         search_space={
-            "alpha": ("log", 1.0, 40.0),
-            "k1": ("float", 0.3, 0.99),
-            "k2": ("float", 1.01, 1.8),
-            "scale": ("log", 1.0, 10.0),
+            "scale": ("auto", 0.1, 10.0),
+            "alpha": ("auto", 0.1, 10.0),
+            "k1": ("float", 0.1, 1.0),
+            "k2": ("float", 1.0, 2.5),
         },
     )
     alpha: Tensor
@@ -247,7 +247,7 @@ class WarpedSoftmaxLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
-        self.lengths, self.alpha_due = Lengths(), False
+        self.lengths, self.alpha_due = Lengths(), 0.0
         self.set_warp(alpha=alpha, k1=k1, k2=k2, scale=scale, delta=delta)
 
     def set_warp(
@@ -261,13 +261,15 @@ class WarpedSoftmaxLoss(nn.Module):
     ) -> None:
         """Change some of the warp's parameters, keep the rest: the start of a second phase.
 
-        "auto" measures alpha on the next batch of training and then keeps it, and the scale before every one.
+        "auto" measures alpha on the next batch of training and then keeps it, and the scale before every one;
+        "auto:2" takes twice that.
         """
-        new = {"alpha": 0.0 if alpha == AUTO else alpha, "k1": k1, "k2": k2, "scale": scale, "delta": delta}
+        alpha_due = factor_of(alpha)
+        new = {"alpha": 0.0 if alpha_due else alpha, "k1": k1, "k2": k2, "scale": scale, "delta": delta}
         warp: dict[str, Any] = {
             name: getattr(self, name) if value is None else value for name, value in new.items()
         }
-        check_warp(len(self.proxies), **warp | {"scale": 1.0 if warp["scale"] == AUTO else warp["scale"]})
+        check_warp(len(self.proxies), **warp | {"scale": factor_of(warp["scale"]) or warp["scale"]})
         k1, k2 = torch.as_tensor(warp["k1"]), torch.as_tensor(warp["k2"])
         if not bool((k1 <= 1).all() and (k2 >= 1).all()):
             raise ValueError(
@@ -277,22 +279,22 @@ class WarpedSoftmaxLoss(nn.Module):
         for name in ("alpha", "k1", "k2"):
             value = torch.as_tensor(warp[name], dtype=self.proxies.dtype, device=self.proxies.device)
             self.register_buffer(name, value)
-        self.scale = warp["scale"] if warp["scale"] == AUTO else float(warp["scale"])
+        self.scale = warp["scale"] if factor_of(warp["scale"]) else float(warp["scale"])
         self.delta = float(warp["delta"])
         if alpha is not None:
-            self.alpha_due = alpha == AUTO
+            self.alpha_due = alpha_due  # the factor, until a batch has decided it
 
     start_phase = set_warp
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         scale, alpha, reach = self.scale, self.alpha, 0.0
-        if scale == AUTO or self.alpha_due:
+        if isinstance(scale, str) or self.alpha_due:
             check_batch(embeddings, self.proxies, labels)
             reach = self.lengths.first_reach(embeddings, self.proxies)
-        if scale == AUTO:
-            scale = self.lengths.scale(len(self.proxies), reach)
+        if isinstance(scale, str):
+            scale = factor_of(scale) * self.lengths.scale(len(self.proxies), reach)
         if self.alpha_due:
-            alpha = radius(embeddings, labels, reach).to(alpha)
+            alpha = (self.alpha_due * radius(embeddings, labels, reach)).to(alpha)
         loss = fused_mean(
             embeddings,
             self.proxies,
@@ -304,8 +306,8 @@ class WarpedSoftmaxLoss(nn.Module):
             delta=self.delta,
         )
         if self.training:  # and the batch has proved good
-            self.alpha, self.alpha_due = alpha, False
-            if self.scale == AUTO:
+            self.alpha, self.alpha_due = alpha, 0.0
+            if isinstance(self.scale, str):
                 self.lengths.learn(embeddings, self.proxies, labels, reach)
         return loss
 
@@ -335,7 +337,7 @@ class WarpedSoftmaxLoss(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         warp = dict(state)
-        due = warp.pop("alpha_due", False)
+        due = float(warp.pop("alpha_due", 0.0))
         self.set_warp(**warp)
         self.alpha_due = due
 
