@@ -73,6 +73,25 @@ def test_the_loss_is_that_of_the_numbers_it_says(kind):
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+def test_a_factor_multiplies_what_is_measured():
+    plain, twice = automatic(WarpedSoftmaxLoss), automatic(WarpedSoftmaxLoss)
+    twice.set_warp(scale="auto:2", alpha="auto:0.5")
+    for loss in (plain, twice):
+        loss(*batch())
+    assert readings_of(twice)["alpha"] == pytest.approx(readings_of(plain)["alpha"] / 2)
+    assert readings_of(twice)["scale"] == pytest.approx(readings_of(plain)["scale"] * 2)
+    again = WarpedSoftmaxLoss(CLASSES, SIZE)
+    again.load_state_dict(twice.state_dict())
+    assert torch.equal(again(*batch(1)), twice(*batch(1)))
+
+
+@BOTH
+@pytest.mark.parametrize("text", ["automatic", "auto:0", "auto:-1", "auto:x", "auto:inf", "auto:nan"])
+def test_a_text_that_is_not_automatic_is_refused(kind, text):
+    with pytest.raises(ValueError, match=text):
+        kind(CLASSES, SIZE, scale=text)
+
+
 def test_the_first_batch_gives_alpha_reach_and_scale():
     loss, (embeddings, labels) = automatic(WarpedSoftmaxLoss), batch()
     reach = torch.cdist(embeddings, loss.proxies).square().mean().sqrt().item()

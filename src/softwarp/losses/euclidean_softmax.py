@@ -62,8 +62,7 @@ class EuclideanSoftmaxLoss(nn.Module):
 
     def start_phase(self, *, scale: float | Auto) -> None:
         """Change the scale; "auto" measures it before every batch of training."""
-        if not factor_of(scale):
-            check_positive(scale=scale)
+        check_positive(scale=factor_of(scale) if isinstance(scale, str) else scale)
         self.scale = scale
 
     get_extra_state, set_extra_state = phase_state, set_phase_state
