@@ -12,7 +12,7 @@ from softwarp.models.embedder import Embedder
 from softwarp.overrides import change_loss
 from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
-from softwarp.start import PER_CLASS, sampled_items
+from softwarp.start import PER_CLASS, proxy_rate, sampled_items
 from softwarp.train import StoppedError, train
 
 NOTHING = {**PHASE, "epochs": 0}
@@ -111,7 +111,7 @@ TRAVEL = {key: value for key, value in PHASE.items() if key != "proxy_learning_r
 
 
 def test_proxies_travel_by_the_reach_of_the_embeddings(tmp_path):
-    """With Adam at full length, six steps an epoch: rate x sqrt(16) x 6 is half the reach."""
+    """With Adam at full length; six steps per epoch count as 32: rate x sqrt(16) x 32 is half the reach."""
     recipe = tiny(phases=[TRAVEL])
     job = started(recipe, tmp_path / "start")
     images = job.source.plain.__getitems__([(item, 0) for item in range(240)]).images
@@ -119,11 +119,21 @@ def test_proxies_travel_by_the_reach_of_the_embeddings(tmp_path):
     centre = job.loss.proxies.detach().mean(0)
     reach = (embeddings - centre).square().sum(1).mean().sqrt().item()
     state = checkpoint_after_a_step(recipe, tmp_path / "run")
-    rate = 0.5 * reach / (4 * 6)
+    rate = 0.5 * reach / (4 * 32)
     assert state["state"]["proxy_rate"] == pytest.approx(rate, rel=1e-4)
     assert state["optimizer"]["param_groups"][2]["lr"] == pytest.approx(rate, rel=1e-4)
     moved = (state["loss"]["proxies"] - job.loss.proxies.detach()).norm(dim=1)
     assert moved.max().item() == pytest.approx(rate * 4, rel=0.01)  # the first step has full length
+
+
+def test_a_long_epoch_divides_the_travel_over_its_steps(tmp_path):
+    short = tiny(phases=[TRAVEL])
+    long = tiny(phases=[TRAVEL], batches={"classes": 2, "samples": 2})  # 60 steps
+    rates = [
+        proxy_rate(started(recipe, tmp_path / str(place)), recipe.phases[0])
+        for place, recipe in enumerate((short, long))
+    ]
+    assert rates[0] / rates[1] == pytest.approx(60 / 32, rel=1e-4)
 
 
 def test_where_cosine_counts_travel_is_relative_to_the_proxies(tmp_path):
@@ -131,7 +141,7 @@ def test_where_cosine_counts_travel_is_relative_to_the_proxies(tmp_path):
     job = started(recipe, tmp_path / "start")
     length = job.loss.proxies.detach().square().sum(1).mean().sqrt().item()
     state = checkpoint_after_a_step(recipe, tmp_path / "run")
-    assert state["state"]["proxy_rate"] == pytest.approx(0.5 * length / 24, rel=1e-4)
+    assert state["state"]["proxy_rate"] == pytest.approx(0.5 * length / (4 * 32), rel=1e-4)
 
 
 def test_travel_takes_the_place_of_the_rate(tmp_path):

@@ -63,7 +63,7 @@ def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> d
             {
                 "epochs": max(4, math.ceil(STEPS / steps)),
                 "learning_rate": 1e-4,
-                "proxy_travel": 0.1,
+                "proxy_travel": 0.5,
                 "warm_up_steps": 10,
             }
         ],

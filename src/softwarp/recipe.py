@@ -154,8 +154,8 @@ class Phase(Part):
     proxy_travel: float | None = Field(
         None,
         gt=0,
-        description="in place of proxy_learning_rate: how far proxies may move per epoch, in units of "
-        "how far embeddings are from their centre",
+        description="in place of proxy_learning_rate: how far proxies may move per epoch (or 32 steps, if "
+        "that is more), in units of how far embeddings are from their centre",
     )
     network_learning_rate: float | None = Field(
         None, gt=0, description="of the network that hist and intra_batch train; default: that of proxies"

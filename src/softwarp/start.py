@@ -15,6 +15,7 @@ from softwarp.recipe import Phase
 SAMPLED = 20_000  # images that head and proxies are started from, or one of each class if that is more
 PER_CLASS = 32
 REACH_IMAGES = 512  # that the reach of the embeddings is measured on
+FEWEST_STEPS = 32  # that an epoch counts as for travel: one step must not throw a proxy across the space
 
 
 def start_run(job: Job) -> None:
@@ -86,7 +87,8 @@ def proxy_rate(job: Job, phase: Phase) -> float:
     """Return the learning rate of the proxies: as the phase says, or from how far they may travel.
 
     A step of Adam moves each coordinate by the rate at most, and so a proxy by rate x sqrt(D). The unit of
-    travel is the reach of the embeddings; where cosine counts, the length of the proxies.
+    travel is the reach of the embeddings; where cosine counts, the length of the proxies. Epochs of a few steps
+    count as longer ones.
     """
     if phase.proxy_travel is None:
         assert phase.proxy_learning_rate is not None
@@ -97,7 +99,8 @@ def proxy_rate(job: Job, phase: Phase) -> float:
     size = vectors.shape[-1]
     proxies = vectors.detach().reshape(-1, size).cpu()
     unit = _rms(proxies) if job.loss.distance == "cosine" else reach(job, proxies)
-    return phase.proxy_travel * (unit or 1.0) / (math.sqrt(size) * len(job.batches))
+    steps = max(len(job.batches), FEWEST_STEPS)
+    return phase.proxy_travel * (unit or 1.0) / (math.sqrt(size) * steps)
 
 
 def reach(job: Job, proxies: Tensor) -> float:
