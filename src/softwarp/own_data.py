@@ -12,6 +12,7 @@ from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import Table, read_table
 
 CROP = 224  # what the backbone was pretrained with; smaller for smaller photographs
+LEAST_CROP = 128  # smaller photographs are enlarged: a backbone of stride 32 then sees 4 x 4 places
 STEPS = 60  # minimum number of training steps, so that a small folder gets many epochs
 SAMPLED = 64  # images whose size is read
 
@@ -72,11 +73,11 @@ def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> d
 
 
 def crop_size(table: Table, most: int) -> int:
-    """Return the side of the crop: the usual one, or a multiple of 32 that small images can fill."""
+    """Return the side of the crop: the usual one, or a multiple of 32 that smaller images can fill."""
     step = max(1, len(table.paths) // SAMPLED)
     sides = [side for path in table.paths[::step] if (side := _shorter_side(table.root / path))]
     median = statistics.median(sides) if sides else most
-    return int(min(most, max(32, round(median / 32) * 32)))
+    return int(min(most, max(LEAST_CROP, round(median / 32) * 32)))
 
 
 def _shorter_side(path: Path) -> int:

@@ -87,8 +87,8 @@ def proxy_rate(job: Job, phase: Phase) -> float:
     """Return the learning rate of the proxies: as the phase says, or from how far they may travel.
 
     A step of Adam moves each coordinate by the rate at most, and so a proxy by rate x sqrt(D). The unit of
-    travel is the reach of the embeddings; where cosine counts, the length of the proxies. Epochs of a few steps
-    count as longer ones.
+    travel is the reach of the embeddings; where cosine counts, the length of the proxies. Epochs of a few
+    steps count as longer ones.
     """
     if phase.proxy_travel is None:
         assert phase.proxy_learning_rate is not None

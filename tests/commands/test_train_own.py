@@ -33,6 +33,14 @@ def answer(root, folder, *words):
     return CliRunner().invoke(app, ["train", "--data", str(root), "--output", str(folder), *QUICK, *words])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_crops():
+    """The tests' images are small on purpose; enlarged they would take minutes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("softwarp.own_data.LEAST_CROP", 32)
+        yield
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A folder of images, a finished run on it and what was printed."""
