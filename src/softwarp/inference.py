@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -10,8 +12,9 @@ from torch import Tensor
 
 from softwarp.data.decode import as_rgb, read_image
 from softwarp.data.glyphs import SIZE as GLYPH_SIZE
-from softwarp.data.images import ImageDataset, test_transform
+from softwarp.data.images import ImageDataset, Transform, test_transform
 from softwarp.evaluate import embed_images
+from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
 from softwarp.runs import Run
 
@@ -60,9 +63,9 @@ class EmbeddingModel:
         pictures = [images] if isinstance(images, Path | str | Image.Image) else list(images)
         if not pictures:
             return torch.empty(0, self.network.embedding_size)
-        store = _Pictures(pictures, shorter_side=self.resize, grey=self.network.backbone.in_channels == 1)
-        transform = test_transform(resize=self.resize, crop=self.crop)
-        inputs = ImageDataset(store, torch.zeros(len(store), dtype=torch.long), transform, replace=False)
+        store = _Pictures(pictures, shorter_side=self.resize, grey=self._grey())
+        labels = torch.zeros(len(store), dtype=torch.long)
+        inputs = ImageDataset(store, labels, self._transform, replace=False)
         found, rows = embed_images(
             self.network, inputs, device=self.device, workers=workers, batch_size=batch_size, advance=advance
         )
@@ -76,6 +79,21 @@ class EmbeddingModel:
         embeddings[rows] = found.view(-1, embeddings.shape[1])
         return embeddings
 
+    def read(self, path: Path) -> Image.Image:
+        """Return a file's image, upright, in the colours that `network` reads; or a ValueError if broken."""
+        return _Pictures([path], shorter_side=self.resize, grey=self._grey()).read(0)
+
+    def transform(self, image: Image.Image) -> Tensor:
+        """Return what `read` returned as bytes [channels, crop, crop], resized and cropped."""
+        return self._transform(image)
+
+    @cached_property
+    def _transform(self) -> Transform:
+        return test_transform(resize=self.resize, crop=self.crop)
+
+    def _grey(self) -> bool:
+        return self.network.backbone.in_channels == 1
+
     def _embed_tensor(self, images: Tensor, batch_size: int) -> Tensor:
         if images.dtype != torch.uint8:
             raise ValueError(f"tensors of images must be bytes 0..255 (uint8), got {images.dtype}")
@@ -84,16 +102,19 @@ class EmbeddingModel:
 
 
 def load(run: Path | str, *, device: str | torch.device | None = None) -> EmbeddingModel:
-    """Return the trained model of a run folder, ready to embed images.
+    """Return the trained model of a run folder, or a pretrained one by its name, ready to embed images.
 
     Args:
+        run: a run folder; or `efficientnet_lite0` or any timm name for pretrained features without training.
         device: by default the GPU if there is one, otherwise the CPU.
     """
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if not Path(run).exists() and _is_backbone(str(run)):
+        return _pretrained(str(run), place)
     folder = Run(Path(run))
     recipe, result = folder.recipe(), folder.result()
     network = Embedder(**recipe.model.model_dump() | {"pretrained": False})
     network.load_state_dict(folder.load_model())
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     glyphs = recipe.data.name == "glyphs"
     return EmbeddingModel(
         network.to(place).eval(),
@@ -101,6 +122,28 @@ def load(run: Path | str, *, device: str | torch.device | None = None) -> Embedd
         resize=GLYPH_SIZE if glyphs else recipe.data.resize,
         crop=GLYPH_SIZE if glyphs else recipe.data.crop,
         device=place,
+    )
+
+
+def _is_backbone(name: str) -> bool:
+    import timm
+
+    return name in BACKBONES or bool(timm.is_model(name))
+
+
+def _pretrained(name: str, device: torch.device) -> EmbeddingModel:
+    """Return a backbone's pooled features after layer norm: what training starts from and has to beat."""
+    channels = build_backbone(name).channels
+    network = Embedder(name, channels, pretrained=True, head="none")
+    backbone = network.backbone
+    config: Any = backbone.model.pretrained_cfg if isinstance(backbone, TimmBackbone) else {}
+    crop = int(config.get("input_size", (3, 224, 224))[-1])
+    return EmbeddingModel(
+        network.to(device).eval(),
+        distance="cosine",
+        resize=max(crop, round(crop / float(config.get("crop_pct", 0.875)))),
+        crop=crop,
+        device=device,
     )
 
 

@@ -72,7 +72,7 @@ def _read_tree(root: Path) -> _Tree:
         seen = sorted((entry.name, entry.is_dir()) for entry in entries)
     tree.add("", [name for name, is_folder in seen if not is_folder])
     for top in (name for name, is_folder in seen if is_folder and not name.startswith(".")):
-        for folder, inner, files in os.walk(root / top, onerror=_unreadable):
+        for folder, inner, files in os.walk(root / top, onerror=unreadable):
             path = Path(folder).relative_to(root).as_posix()
             if not is_text(path) or Path(folder).name == LEFT_BY_ARCHIVES:
                 tree.skipped.append(path)
@@ -193,8 +193,9 @@ def scan(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
     try:
         return os.scandir(folder)
     except OSError as error:
-        _unreadable(error)
+        unreadable(error)
 
 
-def _unreadable(error: OSError) -> NoReturn:
+def unreadable(error: OSError) -> NoReturn:
+    """Raise the error with what to do: for `os.walk`."""
     raise OSError(f"{error.filename} cannot be read ({error.strerror}); grant access with chmod") from error

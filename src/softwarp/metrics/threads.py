@@ -31,11 +31,11 @@ def side_by_side(device: torch.device) -> Iterator[Map]:
     if device.type != "cpu" or threads == 1:
         yield map
         return
-    with ThreadPoolExecutor(threads, initializer=_use_one_core) as pool:
+    with ThreadPoolExecutor(threads, initializer=use_one_core) as pool:
         yield pool.map
 
 
-def _use_one_core() -> None:
+def use_one_core() -> None:
     """Let torch's operations in this thread, and in no other, run on one core.
 
     `torch.set_num_threads` would do so for every thread that is yet to come, too, and those keep it. Where

@@ -1,0 +1,192 @@
+"""Nearest rows by faiss: an exact scan, HNSW or IVF-PQ, chosen by size and memory.
+
+All of them search by Euclidean distance; unit vectors make that the order of cosine. What faiss returns are
+candidates: their order and distances come from float64, read from the mapped vectors.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = ("flat", "hnsw", "ivfpq")
+SCANNED = 2**30  # bytes of vectors that an exact scan reads in about a tenth of a second
+SPARE = 8  # candidates beyond k, as float32 may err about the last ones
+LINKS = 32  # of HNSW, per vector and direction
+FEW = 0.1  # with a smaller share of rows to choose from, these are scanned exactly
+TARGET = 0.95  # of recall@10: efforts are doubled until it is reached
+LARGEST_EFFORT = 1024
+REFINED = 16  # IVF-PQ: candidates per neighbour asked for, as its codes are coarse
+JUDGED = 200  # queries for which recall is measured
+BLOCK_VALUES = 2**23  # of candidates that are compared in float64 at a time
+ADDED = 50_000  # rows that are added to a graph at a time
+
+Rows = NDArray[np.int64]
+Vectors = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How far an approximate search looks: HNSW's efSearch, or the lists that IVF-PQ opens."""
+
+    kind: str
+    value: int = 0
+
+
+def choose_kind(rows: int, dimensions: int, *, scanned: int = SCANNED, memory: int | None = None) -> str:
+    """Return flat if a scan is quick, otherwise hnsw if it fits into half of the memory, otherwise ivfpq.
+
+    >>> choose_kind(1_000_000, 128), choose_kind(10_000_000, 512, memory=2**38)
+    ('flat', 'hnsw')
+    >>> choose_kind(100_000_000, 512, memory=2**36)
+    'ivfpq'
+    """
+    size = rows * dimensions * 4
+    if size <= scanned:
+        return "flat"
+    memory = _memory() if memory is None else memory
+    return "hnsw" if size + rows * LINKS * 2 * 4 <= memory / 2 else "ivfpq"
+
+
+def make_index(kind: str, vectors: Vectors, *, advance: Callable[[int], None] | None = None) -> Any:
+    """Return a faiss index of all vectors, HNSW or IVF-PQ."""
+    faiss = _faiss()
+    rows, dimensions = vectors.shape
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(dimensions, LINKS)
+        index.hnsw.efConstruction = 80
+    else:
+        lists = max(1, min(4 * math.isqrt(rows), rows // 39))  # faiss wants 39 vectors per list
+        bits = 8 if rows >= 256 * 39 else 4
+        index = faiss.IndexIVFPQ(faiss.IndexFlatL2(dimensions), dimensions, lists, _parts(dimensions), bits)
+        chosen = np.random.default_rng(0).choice(rows, min(rows, max(256, lists) * 64), replace=False)
+        index.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
+    add_rows(index, vectors, advance=advance)
+    return index
+
+
+def add_rows(index: Any, vectors: Vectors, *, advance: Callable[[int], None] | None = None) -> None:
+    """Add vectors to a faiss index, some at a time."""
+    for start in range(0, len(vectors), ADDED):
+        part = np.ascontiguousarray(vectors[start : start + ADDED])
+        index.add(part)
+        if advance is not None:
+            advance(len(part))
+
+
+def open_mapped(path: Path) -> Any:
+    """Return a faiss index whose vectors and lists stay on disk until they are needed."""
+    faiss = _faiss()
+    # The graph and vectors of HNSW are mapped by the newer flag, the lists of IVF by the older one.
+    try:
+        return faiss.read_index(os.fspath(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        raise ValueError(f"{path} cannot be read ({error}); refresh the index") from None
+
+
+def scan(queries: Vectors, vectors: Vectors, k: int, allowed: Mask | None = None) -> Rows:
+    """Return the rows [Q, k] of the nearest vectors by an exact scan, -1 where there are fewer."""
+    faiss = _faiss()
+    k = min(k, len(vectors))
+    if k == 0 or not len(queries):
+        return np.empty((len(queries), k), np.int64)
+    if allowed is not None and allowed.mean() < FEW:
+        chosen = np.flatnonzero(allowed)
+        found = scan(queries, np.ascontiguousarray(vectors[chosen]), k)
+        return chosen[found]
+    bits = None if allowed is None else np.packbits(allowed, bitorder="little")
+    selector = None if bits is None else faiss.IDSelectorBitmap(len(vectors), faiss.swig_ptr(bits))
+    distances, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    pointers = [faiss.swig_ptr(array) for array in (queries, vectors, distances, rows)]
+    faiss.knn_L2sqr(
+        *pointers[:2], vectors.shape[1], len(queries), len(vectors), k, *pointers[2:], None, selector
+    )
+    return rows
+
+
+def probe(index: Any, effort: Effort, queries: Vectors, k: int, allowed: Mask | None = None) -> Rows:
+    """Return the rows [Q, candidates] that an approximate index offers for the k nearest, -1 for none."""
+    faiss = _faiss()
+    bits = None if allowed is None else np.packbits(allowed, bitorder="little")
+    selector = None if bits is None else faiss.IDSelectorBitmap(len(bits) * 8, faiss.swig_ptr(bits))
+    if effort.kind == "hnsw":
+        count = min(k + SPARE, index.ntotal)
+        settings = faiss.SearchParametersHNSW(efSearch=max(effort.value, count), sel=selector)
+    else:
+        count = min(k * REFINED, index.ntotal)
+        settings = faiss.SearchParametersIVF(nprobe=effort.value, sel=selector)
+    rows: Rows = index.search(queries, count, params=settings)[1]
+    return rows
+
+
+def nearest(queries: Vectors, vectors: Vectors, candidates: Rows, k: int) -> tuple[NDArray[np.float64], Rows]:
+    """Return distances and rows [Q, k] of the nearest candidates, by float64, ties by row."""
+    parts = []
+    step = max(1, BLOCK_VALUES // max(1, candidates.shape[1] * vectors.shape[1]))
+    for start in range(0, len(queries), step):
+        rows = candidates[start : start + step]
+        differences = vectors[rows].astype(np.float64) - queries[start : start + step, None]
+        squares = np.einsum("qkd,qkd->qk", differences, differences)
+        squares[rows < 0] = np.inf
+        order = np.lexsort((rows, squares), axis=-1)[:, :k]
+        parts.append((np.take_along_axis(squares, order, 1), np.take_along_axis(rows, order, 1)))
+    if not parts:
+        return np.empty((0, k)), np.empty((0, k), np.int64)
+    return np.sqrt(np.concatenate([part[0] for part in parts])), np.concatenate([part[1] for part in parts])
+
+
+def tune(index: Any, kind: str, vectors: Vectors) -> tuple[Effort, float]:
+    """Return the least effort whose recall@10 reaches 0.95, or the largest one, and its recall.
+
+    The queries are vectors of the index; each one is left out of its own neighbours.
+    """
+    rows = np.sort(np.random.default_rng(0).choice(len(vectors), min(JUDGED, len(vectors)), replace=False))
+    queries = np.ascontiguousarray(vectors[rows])
+    truth = _neighbours(vectors, queries, rows, scan(queries, vectors, 11 + SPARE))
+    largest = LARGEST_EFFORT if kind == "hnsw" else index.nlist
+    value = min(16, largest)
+    while True:
+        effort = Effort(kind, value)
+        found = _neighbours(vectors, queries, rows, probe(index, effort, queries, 11))
+        recall = _share(found, truth)
+        if recall >= TARGET or value == largest:
+            return effort, recall
+        value = min(2 * value, largest)
+
+
+def _neighbours(vectors: Vectors, queries: Vectors, rows: Rows, candidates: Rows) -> list[set[int]]:
+    """The ten nearest of each query, itself left out."""
+    others = np.where(candidates == rows[:, None], -1, candidates)
+    _, found = nearest(queries, vectors, others, min(10, candidates.shape[1]))
+    return [set(each[each >= 0].tolist()) for each in found]
+
+
+def _share(found: list[set[int]], truth: list[set[int]]) -> float:
+    wanted = sum(len(each) for each in truth)
+    return sum(len(one & other) for one, other in zip(found, truth, strict=True)) / max(1, wanted)
+
+
+def _parts(dimensions: int) -> int:
+    """The largest divisor that leaves at least 4 dimensions per code; 1 if there is none."""
+    return max(number for number in range(1, max(1, dimensions // 4) + 1) if dimensions % number == 0)
+
+
+def _memory() -> int:
+    """Bytes of memory that the machine has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # Windows
+        return 2**33
+
+
+def _faiss() -> Any:
+    """The package, without its types: they lack what is used here."""
+    import faiss
+
+    return faiss

@@ -1,0 +1,342 @@
+"""Indexes of images: `build`, `open_index`, search, add, remove, refresh.
+
+After `index = build("runs/birds", "photos", "photos.index")`, the ten images nearest to a query are
+`ids, distances = index.search(index.model().embed("query.jpg"), k=10)`, and `index.item(ids[0, 0]).path` is
+the nearest one's file.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softwarp.data.trees import absolute, find_images, has_splits
+from softwarp.index_faiss import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
+from softwarp.index_store import Item, NewItem, Rows, Store, Vectors
+from softwarp.index_updates import Changes, Progress, as_stored, embed_into, settle
+from softwarp.inference import EmbeddingModel, load
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Found = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
+class Index:
+    """Images that can be searched; made by `build` and `open_index`.
+
+    `items`, `ids` and `vectors` belong together row by row. Vectors are of unit length where the distance is
+    "cosine". An id stays with an image as long as its content does, and is never used again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = Store(folder)
+        self.changes = Changes()  # what the last add, remove or refresh did
+
+    def __len__(self) -> int:
+        return len(self.store.ids) - len(self.store.removed)
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.folder)!r}, {len(self):,} images, {self.dimensions} dimensions, {self.kind})"
+
+    @property
+    def distance(self) -> str:
+        """The distance of the model's embeddings: "euclidean" or "cosine" (1 - cos)."""
+        return str(self.store.settings["distance"])
+
+    @property
+    def dimensions(self) -> int:
+        return int(self.store.settings["dimensions"])
+
+    @property
+    def root(self) -> Path:
+        """The folder that the items' paths start from."""
+        return Path(self.store.settings["root"])
+
+    @property
+    def model_name(self) -> str:
+        """The run folder or pretrained model that the vectors come from."""
+        return str(self.store.settings["model"])
+
+    @property
+    def kind(self) -> str:
+        """How vectors are searched: flat (exact), hnsw or ivfpq."""
+        return str(self.store.settings["kind"]) if self.store.settings.get("search") else "flat"
+
+    @property
+    def recall(self) -> float:
+        """Recall@10 against an exact scan, measured when an approximate index was built; 1 if flat."""
+        return float(self.store.settings["recall"]) if self.kind != "flat" else 1.0
+
+    @cached_property
+    def ids(self) -> Rows:
+        """The ids of all items, ascending."""
+        return np.asarray(
+            self.store.ids[self.store.live_rows()] if len(self.store.removed) else self.store.ids
+        )
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """The vectors [N, D] of all items, mapped from disk; copied if some were removed since compaction."""
+        return self.store.vectors[self.store.live_rows()] if len(self.store.removed) else self.store.vectors
+
+    @cached_property
+    def items(self) -> list[Item]:
+        """All items, by id."""
+        return self.store.items()
+
+    def item(self, number: int) -> Item:
+        """Return the item with that id."""
+        return self.store.items([number])[0]
+
+    def file(self, item: Item) -> Path:
+        """Return where the image of an item is."""
+        return self.root / item.path
+
+    def thumbnail(self, number: int) -> bytes:
+        """Return a JPEG of at most 160 pixels a side of the item with that id."""
+        return self.store.thumbnail(number)
+
+    def model(self) -> EmbeddingModel:
+        """Return the model that made the vectors; an error if it has been trained again since."""
+        return self._model
+
+    @cached_property
+    def _model(self) -> EmbeddingModel:
+        model = load(self.model_name)
+        if fingerprint(model) != self.store.settings["fingerprint"]:
+            raise ValueError(
+                f"{self.model_name} is not the model that {self.folder} was built with: its weights differ; "
+                "build the index again"
+            )
+        return model
+
+    def search(
+        self, vectors: "NDArray[Any] | Tensor", k: int = 10, *, where: str | Sequence[str] = ()
+    ) -> Found:
+        """Return ids and distances [Q, k] of the nearest items, or of all if there are fewer than k.
+
+        Args:
+            vectors: the queries' embeddings, [Q, D] or [D].
+            where: `class=NAME` or `path=GLOB`, or several that must all hold.
+        """
+        if k < 1:
+            raise ValueError(f"k is {k}; ask for at least 1")
+        queries = as_stored(self.store, np.atleast_2d(np.asarray(vectors, np.float32)))
+        allowed = self._allowed([where] if isinstance(where, str) else list(where))
+        k = min(k, len(self) if allowed is None else int(allowed.sum()))
+        distances, rows = nearest(queries, self.store.vectors, self._candidates(queries, k, allowed), k)
+        short = (rows < 0).any(axis=1)  # a graph may offer fewer than k that a filter lets through
+        if short.any():
+            candidates = scan(queries[short], self.store.vectors, k + SPARE, allowed)
+            distances[short], rows[short] = nearest(queries[short], self.store.vectors, candidates, k)
+        ids = np.asarray(self.store.ids)[rows] if k else rows
+        return ids, distances**2 / 2 if self.distance == "cosine" else distances
+
+    def add(self, paths: Iterable[Path | str], *, progress: Progress | None = None) -> Changes:
+        """Add images and folders of images; those whose content is in the index already are left alone."""
+        places = [Path(path) for path in paths]
+        with self._updating(progress):
+            files = {self._name(path): path for path in find_images(places)}
+            self.store.include(files)
+            folders = [str(absolute(place)) for place in places if place.is_dir()]
+            self.store.put(sources=list(dict.fromkeys([*self.store.settings["sources"], *folders])))
+            self.changes = embed_into(self.store, self.model(), files, progress=progress)
+        return self.changes
+
+    def remove(self, paths: Iterable[Path | str], *, progress: Progress | None = None) -> Changes:
+        """Remove images, or all images in folders; `refresh` does not add them again, `add` does."""
+        names = [self._name(Path(path)) for path in paths]
+        with self._updating(progress):
+            gone = [
+                item.path for item in self.store.items() if any(_within(item.path, name) for name in names)
+            ]
+            self.changes = Changes(removed=self.store.remove(gone, exclude=True))
+        return self.changes
+
+    def refresh(self, *, progress: Progress | None = None) -> Changes:
+        """Bring the index up to date with its folders: new, changed (by content) and vanished files."""
+        with self._updating(progress):
+            sources = [Path(source) for source in self.store.settings["sources"]]
+            files = {self._name(path): path for path in find_images(sources)}
+            names = [item.path for item in self.store.items()]
+            files |= {name: self.root / name for name in names if name not in files}
+            gone = {name for name in names if not files[name].is_file()}
+            left_out = gone | self.store.excluded()
+            there = {name: path for name, path in files.items() if name not in left_out}
+            removed = self.store.remove(gone)
+            self.changes = embed_into(self.store, self.model(), there, progress=progress)
+            self.changes.removed += removed
+        return self.changes
+
+    def append(
+        self,
+        vectors: "NDArray[Any] | Tensor",
+        items: Sequence[NewItem],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Add vectors that were made elsewhere, one per item."""
+        with self._updating(progress):
+            self.store.append(as_stored(self.store, np.asarray(vectors, np.float32)), items)
+
+    @contextmanager
+    def _updating(self, progress: Progress | None) -> Iterator[None]:
+        """Keep other writers out; afterwards compact if needed, and bring the faiss index up to date."""
+        try:
+            with self.store.writing():
+                yield
+                settle(self.store, progress)
+        finally:
+            for name in ("ids", "vectors", "items", "_faiss"):
+                self.__dict__.pop(name, None)
+
+    @cached_property
+    def _faiss(self) -> Any:
+        return open_mapped(self.folder / self.store.settings["search"])
+
+    def _candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
+        stored = self.store.vectors
+        if self.kind == "flat" or k == 0 or (allowed is not None and allowed.mean() < FEW):
+            return scan(queries, stored, k + SPARE if k else 0, allowed)
+        start, effort = self.store.settings["indexed"], Effort(self.kind, self.store.settings["effort"])
+        near = probe(self._faiss, effort, queries, k, None if allowed is None else allowed[:start])
+        tail = scan(queries, stored[start:], k + SPARE, None if allowed is None else allowed[start:])
+        return np.concatenate([near, np.where(tail < 0, -1, tail + start)], axis=1)
+
+    def _allowed(self, where: Sequence[str]) -> NDArray[np.bool_] | None:
+        """Which rows may be found; None for all."""
+        if not where and not len(self.store.removed):
+            return None
+        mask = np.zeros(len(self.store.ids), bool)
+        rows = self.store.rows_of(self.store.select(_parse(where))) if where else self.store.live_rows()
+        mask[rows] = True
+        return mask
+
+    def _name(self, path: Path) -> str:
+        path = absolute(path)
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.as_posix()
+
+
+def build(
+    model: Path | str,
+    images: Path | str | Iterable[Path | str],
+    out: Path | str,
+    *,
+    kind: str = "auto",
+    depth: int | None = None,
+    progress: Progress | None = None,
+) -> Index:
+    """Return an index of images, built in the folder `out`; a build that was stopped is resumed.
+
+    Args:
+        model: a run folder, `efficientnet_lite0` or a timm name.
+        images: a folder, from which the items' paths start, or files.
+        kind: auto, flat (exact), hnsw or ivfpq.
+        depth: how many folders below the root name the class; None for all.
+        progress: called with what is done, how much of it, and out of how much.
+    """
+    if kind not in ("auto", *KINDS):
+        raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
+    places = [Path(images)] if isinstance(images, Path | str) else [Path(path) for path in images]
+    index = _started(model, places, Path(out), kind, depth)
+    index.add(places, progress=progress)
+    return index
+
+
+def open_index(folder: Path | str) -> Index:
+    """Return the index in a folder; vectors are mapped, not read."""
+    return Index(Path(folder))
+
+
+def create(
+    out: Path | str,
+    *,
+    dimensions: int,
+    distance: str,
+    root: Path | str = ".",
+    model: Path | str = "",
+    fingerprint: str = "",
+    kind: str = "auto",
+    depth: int | None = None,
+    splits: bool = False,
+) -> Index:
+    """Return a new, empty index, or the one that is there: for vectors that were made elsewhere."""
+    named = str(absolute(Path(model))) if model and Path(model).exists() else str(model)
+    Store.create(
+        Path(out),
+        dimensions=dimensions,
+        distance=distance,
+        root=str(absolute(Path(root))),
+        model=named,
+        fingerprint=fingerprint,
+        wanted=kind,
+        kind="flat",
+        depth=depth,
+        splits=splits,
+        sources=[],
+    )
+    return Index(Path(out))
+
+
+def fingerprint(model: EmbeddingModel) -> str:
+    """Return a digest of the model's weights."""
+    digest = hashlib.sha256()
+    for name, tensor in model.network.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth: int | None) -> Index:
+    """The index in `out`, new or begun with the same model and root."""
+    loaded = load(model)
+    root = absolute(places[0]) if len(places) == 1 and places[0].is_dir() else _common_root(places)
+    names = [path.relative_to(root).as_posix() for path in find_images(places)]
+    index = create(
+        out,
+        dimensions=loaded.network.embedding_size,
+        distance=loaded.distance,
+        root=root,
+        model=model,
+        fingerprint=fingerprint(loaded),
+        kind=kind,
+        depth=depth,
+        splits=has_splits(names),
+    )
+    if index.store.settings["fingerprint"] != fingerprint(loaded):
+        raise ValueError(f"{out} was built with another model, {index.model_name}; choose another folder")
+    if index.root != root:
+        raise ValueError(
+            f"{out} is an index of {index.root}, not of {root}; choose another folder, or use add"
+        )
+    index.__dict__["_model"] = loaded
+    return index
+
+
+def _common_root(places: Sequence[Path]) -> Path:
+    if not places:
+        raise ValueError("no images were given")
+    return Path(os.path.commonpath([absolute(place).parent for place in places]))
+
+
+def _within(path: str, name: str) -> bool:
+    return name in (".", path) or path.startswith(f"{name}/")
+
+
+def _parse(where: Sequence[str]) -> list[tuple[str, str]]:
+    """Conditions as pairs: `class` and a name, or `path` and a glob."""
+    pairs = []
+    for condition in where:
+        name, separator, value = condition.partition("=")
+        if not separator or name not in ("class", "path"):
+            raise ValueError(f"{condition!r} is no filter; write class=NAME or path=GLOB")
+        pairs.append((name, value))
+    return pairs

@@ -1,0 +1,46 @@
+"""A small index, and what tests compare of one."""
+
+import numpy as np
+from PIL import Image
+
+from softwarp.data.glyphs import STYLES, load_glyphs
+from softwarp.index_store import NewItem
+from softwarp.retrieve import create
+
+
+def glyph_files(root, *, classes=6, styles=4):
+    """Glyphs as files: a folder per character."""
+    glyphs = load_glyphs()
+    first = glyphs.characters.index("A")
+    for label in range(first, first + classes):
+        for style in range(styles):
+            path = root / f"U+{ord(glyphs.characters[label]):04X}" / f"{STYLES[style]}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(glyphs.images[label * len(STYLES) + style, 0].numpy()).save(path)
+    return root
+
+
+def vector_index(folder, vectors, *, distance="euclidean", kind="auto", labels=None):
+    """An index of vectors that come from nowhere; paths are their numbers."""
+    index = create(folder, dimensions=vectors.shape[1], distance=distance, kind=kind)
+    labels = labels or [None] * len(vectors)
+    index.append(vectors, [NewItem(f"{row}.jpg", label) for row, label in enumerate(labels)])
+    return index
+
+
+def brute_force(queries, vectors, distance):
+    """Distances [Q, N] by float64."""
+    queries, vectors = queries.astype(np.float64), vectors.astype(np.float64)
+    if distance == "cosine":
+        queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return 1 - queries @ vectors.T
+    return np.sqrt(((queries[:, None] - vectors[None]) ** 2).sum(-1))
+
+
+def state(index):
+    """Path, class, digest and vector of every item, whatever their ids and order are."""
+    vectors = np.asarray(index.vectors)
+    return {
+        item.path: (item.label, item.digest, vectors[row].tobytes()) for row, item in enumerate(index.items)
+    }
