@@ -16,7 +16,7 @@ LAYERS = (
     {"inference", "job", "tables"},
     {"bars", "start", "embed_files"},
     {"train", "index_updates"},
-    {"tune", "report", "retrieve"},
+    {"tune", "report", "retrieve", "embed_tree"},
     {"studies"},
     {"commands"},
     {"cli"},

@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
-from softwarp.commands import data
+from softwarp.commands import data, index
 from softwarp.commands.compare import compare
 from softwarp.commands.demo import demo
+from softwarp.commands.embed import embed
 from softwarp.commands.evaluate import evaluate
 from softwarp.commands.losses import losses
 from softwarp.commands.recipes import recipes, show
+from softwarp.commands.search import search
 from softwarp.commands.train import train
 from softwarp.files import printable
 
@@ -25,9 +27,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, recipes, show, compare, evaluate, losses, demo):
+for command in (train, recipes, show, compare, evaluate, losses, embed, search, demo):
     app.command()(command)
 app.add_typer(data.app, name="data")
+app.add_typer(index.app, name="index")
 
 
 def main() -> None:

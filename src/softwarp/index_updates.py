@@ -1,5 +1,6 @@
 """Brings a store up to date: embeds files into it, compacts it, builds its faiss index."""
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Changes:
 
 
 def as_stored(store: Store, vectors: NDArray[Any]) -> Vectors:
-    """Return vectors as the store holds them: checked, and of unit length where the distance is cosine."""
+    """Return vectors as the store holds them: checked, and of unit length for cosine."""
     dimensions = store.settings["dimensions"]
     if vectors.ndim != 2 or vectors.shape[1] != dimensions:
         raise ValueError(
@@ -41,10 +42,19 @@ def as_stored(store: Store, vectors: NDArray[Any]) -> Vectors:
         )
     if not np.isfinite(vectors).all():
         raise ValueError("a vector holds NaN or infinity; leave that image out")
-    if store.settings["distance"] == "cosine":
+    if store.settings["unit"]:
         lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
         vectors = vectors / np.where(lengths > 0, lengths, 1)
     return np.ascontiguousarray(vectors, np.float32)
+
+
+def fingerprint(model: EmbeddingModel) -> str:
+    """Return a digest of the model's weights."""
+    digest = hashlib.sha256()
+    for name, tensor in model.network.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def embed_into(

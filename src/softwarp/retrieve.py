@@ -5,8 +5,6 @@ After `index = build("runs/birds", "photos", "photos.index")`, the ten images ne
 the nearest one's file.
 """
 
-import hashlib
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.trees import absolute, find_images, has_splits
+from softwarp.data.trees import absolute, find_images, has_splits, name_of, root_of
 from softwarp.index_faiss import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
 from softwarp.index_store import Item, NewItem, Rows, Store, Vectors
-from softwarp.index_updates import Changes, Progress, as_stored, embed_into, settle
+from softwarp.index_updates import Changes, Progress, as_stored, embed_into, fingerprint, settle
 from softwarp.inference import EmbeddingModel, load
 
 if TYPE_CHECKING:
@@ -144,7 +142,7 @@ class Index:
         """Add images and folders of images; those whose content is in the index already are left alone."""
         places = [Path(path) for path in paths]
         with self._updating(progress):
-            files = {self._name(path): path for path in find_images(places)}
+            files = {name_of(path, self.root): path for path in find_images(places)}
             self.store.include(files)
             folders = [str(absolute(place)) for place in places if place.is_dir()]
             self.store.put(sources=list(dict.fromkeys([*self.store.settings["sources"], *folders])))
@@ -153,7 +151,7 @@ class Index:
 
     def remove(self, paths: Iterable[Path | str], *, progress: Progress | None = None) -> Changes:
         """Remove images, or all images in folders; `refresh` does not add them again, `add` does."""
-        names = [self._name(Path(path)) for path in paths]
+        names = [name_of(Path(path), self.root) for path in paths]
         with self._updating(progress):
             gone = [
                 item.path for item in self.store.items() if any(_within(item.path, name) for name in names)
@@ -165,7 +163,7 @@ class Index:
         """Bring the index up to date with its folders: new, changed (by content) and vanished files."""
         with self._updating(progress):
             sources = [Path(source) for source in self.store.settings["sources"]]
-            files = {self._name(path): path for path in find_images(sources)}
+            files = {name_of(path, self.root): path for path in find_images(sources)}
             names = [item.path for item in self.store.items()]
             files |= {name: self.root / name for name in names if name not in files}
             gone = {name for name in names if not files[name].is_file()}
@@ -220,10 +218,6 @@ class Index:
         mask[rows] = True
         return mask
 
-    def _name(self, path: Path) -> str:
-        path = absolute(path)
-        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.as_posix()
-
 
 def build(
     model: Path | str,
@@ -263,12 +257,16 @@ def create(
     distance: str,
     root: Path | str = ".",
     model: Path | str = "",
-    fingerprint: str = "",
+    weights: str = "",
     kind: str = "auto",
     depth: int | None = None,
     splits: bool = False,
 ) -> Index:
-    """Return a new, empty index, or the one that is there: for vectors that were made elsewhere."""
+    """Return a new, empty index, or the one that is there: for vectors that were made elsewhere.
+
+    Args:
+        weights: the model's `fingerprint`, if it is to embed queries.
+    """
     named = str(absolute(Path(model))) if model and Path(model).exists() else str(model)
     Store.create(
         Path(out),
@@ -276,7 +274,8 @@ def create(
         distance=distance,
         root=str(absolute(Path(root))),
         model=named,
-        fingerprint=fingerprint,
+        fingerprint=weights,
+        unit=distance == "cosine",
         wanted=kind,
         kind="flat",
         depth=depth,
@@ -286,27 +285,18 @@ def create(
     return Index(Path(out))
 
 
-def fingerprint(model: EmbeddingModel) -> str:
-    """Return a digest of the model's weights."""
-    digest = hashlib.sha256()
-    for name, tensor in model.network.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().data)
-    return digest.hexdigest()
-
-
 def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth: int | None) -> Index:
     """The index in `out`, new or begun with the same model and root."""
     loaded = load(model)
-    root = absolute(places[0]) if len(places) == 1 and places[0].is_dir() else _common_root(places)
-    names = [path.relative_to(root).as_posix() for path in find_images(places)]
+    root = root_of(places)
+    names = [name_of(path, root) for path in find_images(places)]
     index = create(
         out,
         dimensions=loaded.network.embedding_size,
         distance=loaded.distance,
         root=root,
         model=model,
-        fingerprint=fingerprint(loaded),
+        weights=fingerprint(loaded),
         kind=kind,
         depth=depth,
         splits=has_splits(names),
@@ -319,12 +309,6 @@ def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth:
         )
     index.__dict__["_model"] = loaded
     return index
-
-
-def _common_root(places: Sequence[Path]) -> Path:
-    if not places:
-        raise ValueError("no images were given")
-    return Path(os.path.commonpath([absolute(place).parent for place in places]))
 
 
 def _within(path: str, name: str) -> bool:

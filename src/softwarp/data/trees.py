@@ -8,16 +8,19 @@ from softwarp.data.folders import LEFT_BY_ARCHIVES, SUFFIXES, unreadable
 from softwarp.data.readers import SPLIT_NAMES
 
 
-def find_images(places: Iterable[Path]) -> list[Path]:
+def find_images(places: Iterable[Path], *, listed: bool = False) -> list[Path]:
     """Return the images of these files and folders, each once, folders sorted by path.
 
     Hidden files and folders are left out. A file that is named itself is taken whatever its suffix is.
+
+    Args:
+        listed: the places come from a list, of which a file that is missing counts as broken, not as a typo.
     """
     found: dict[Path, None] = {}
     for place in places:
         if place.is_dir():
             found |= dict.fromkeys(_inside(place))
-        elif place.exists():
+        elif listed or place.exists():
             found[absolute(place)] = None
         else:
             raise FileNotFoundError(f"{place} does not exist; give images or folders of images")
@@ -27,6 +30,21 @@ def find_images(places: Iterable[Path]) -> list[Path]:
 def absolute(path: Path) -> Path:
     """Return the path from the root of the file system, without `..`; links stay what they are."""
     return Path(os.path.abspath(path))  # noqa: PTH100  # Path.resolve would follow links
+
+
+def root_of(places: Sequence[Path]) -> Path:
+    """Return the folder that names start from: the only one given, or the innermost that holds all places."""
+    if not places:
+        raise ValueError("no images were given; name files or folders of images")
+    if len(places) == 1 and places[0].is_dir():
+        return absolute(places[0])
+    return Path(os.path.commonpath([absolute(place).parent for place in places]))
+
+
+def name_of(path: Path, root: Path) -> str:
+    """Return a path relative to the root, with forward slashes; as it is if it lies elsewhere."""
+    path = absolute(path)
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
 
 
 def class_of(path: str, *, depth: int | None, splits: bool) -> str | None:

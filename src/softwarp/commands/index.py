@@ -1,0 +1,130 @@
+"""`softwarp index`: builds an index of images and keeps it up to date."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from softwarp.index_updates import Changes
+    from softwarp.retrieve import Index
+
+
+class _BuildByDefault(TyperGroup):
+    """`softwarp index RUN FOLDER` is `softwarp index build RUN FOLDER`."""
+
+    def parse_args(self, context: Any, words: list[str]) -> list[str]:
+        if words and words[0] not in {*self.commands, "-h", "--help"}:
+            words = ["build", *words]
+        return super().parse_args(context, words)
+
+
+app = typer.Typer(
+    cls=_BuildByDefault,
+    help="Build an index: softwarp index RUN FOLDER -o INDEX. Or keep one up to date.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
+Paths = Annotated[list[Path], typer.Argument(help="Images and folders of images.")]
+
+
+@app.command()
+def build(
+    model: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run folder, efficientnet_lite0 or any timm name.")
+    ],
+    images: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="A folder of images, or files.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the index.")],
+    kind: Annotated[
+        str,
+        typer.Option(help="flat (exact), hnsw, ivfpq, or auto: flat up to 1 GiB of vectors, then by memory."),
+    ] = "auto",
+    depth: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many folders below FOLDER name the class. Default: all."),
+    ] = None,
+) -> None:
+    """Embed the images of a folder and make them searchable.
+
+    \b
+    softwarp index runs/birds photos -o photos.index
+    softwarp index efficientnet_lite0 photos -o photos.index      no training needed
+
+    The same command resumes after a stop or a crash.
+    """
+    from softwarp.commands.index_progress import updating
+
+    with updating(f"what is embedded is kept in {output}") as progress:
+        from softwarp.retrieve import build as build_index
+
+        index = build_index(
+            model,
+            images[0] if len(images) == 1 else images,
+            output,
+            kind=kind,
+            depth=depth,
+            progress=progress,
+        )
+    _report(index, index.changes)
+
+
+@app.command()
+def add(index: Folder, paths: Paths) -> None:
+    """Add images; those that are in the index with the same content are left alone."""
+    from softwarp.commands.index_progress import updating
+
+    with updating(f"what is embedded is kept in {index}") as progress:
+        from softwarp.retrieve import open_index
+
+        opened = open_index(index)
+        opened.add(paths, progress=progress)
+    _report(opened, opened.changes)
+
+
+@app.command()
+def remove(index: Folder, paths: Paths) -> None:
+    """Remove images, or all that are in a folder; refresh does not bring them back, add does."""
+    from softwarp.retrieve import open_index
+
+    opened = open_index(index)
+    if not opened.remove(paths).removed:
+        raise ValueError(f"{index} has none of these images; name files or folders below {opened.root}")
+    _report(opened, opened.changes)
+
+
+@app.command()
+def refresh(index: Folder) -> None:
+    """Bring an index up to date with its folders: new, changed (by content) and vanished files."""
+    from softwarp.commands.index_progress import updating
+
+    with updating(f"what is embedded is kept in {index}") as progress:
+        from softwarp.retrieve import open_index
+
+        opened = open_index(index)
+        opened.refresh(progress=progress)
+    _report(opened, opened.changes)
+
+
+def _report(index: "Index", changes: "Changes") -> None:
+    from softwarp.commands.index_progress import report_broken
+    from softwarp.commands.progress import note
+
+    report_broken(changes)
+    counts = {
+        "added": changes.added,
+        "changed": changes.changed,
+        "removed": changes.removed,
+        "unchanged": changes.unchanged,
+    }
+    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
+    classes = len({item.label for item in index.items} - {None})
+    typer.echo(f"{index.folder}: {len(index):,} images, {classes:,} classes, {index.distance} ({done})")
+    if index.kind != "flat":
+        effort = f"effort {index.store.settings['effort']}"
+        typer.echo(f"{index.kind}: recall@10 {index.recall:.3f} against exact search ({effort})")
+        if index.recall < 0.95:
+            note("recall is below 0.95; for exact answers build it with --kind flat")
+    typer.echo(f"search it: softwarp search {index.folder} QUERY.jpg")

@@ -1,0 +1,47 @@
+"""The bar of embedding and indexing, what to do after Ctrl-C, and which files were broken."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from softwarp.commands.progress import note, progress_bars
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from softwarp.index_updates import Changes, Progress
+
+SHOWN = 10  # broken files
+
+
+@contextmanager
+def updating(kept: str) -> "Iterator[Progress]":
+    """Yield a function that shows what is done; Ctrl-C ends with what is kept and exit code 130."""
+    with progress_bars() as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        try:
+            yield show
+        except KeyboardInterrupt:
+            bars.stop()
+            note(f"stopped; {kept}. To resume: softwarp {shlex.join(sys.argv[1:])}")
+            raise typer.Exit(130) from None
+
+
+def report_broken(changes: "Changes") -> None:
+    """Print the files that cannot be read."""
+    for reason in changes.broken[:SHOWN]:
+        note(f"skipped: {reason}".replace("\n", "\\n"))
+    if len(changes.broken) > SHOWN:
+        note(f"... and {len(changes.broken) - SHOWN:,} more")
+    if changes.broken:
+        note(f"files that cannot be read: {len(changes.broken):,}")

@@ -1,0 +1,135 @@
+"""`softwarp search`: the images of an index that are most like a query."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from PIL import Image
+
+    from softwarp.retrieve import Index
+
+
+def search(
+    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
+    queries: Annotated[list[Path], typer.Argument(metavar="QUERY...", help="Images to search with.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of images per query.")] = 10,
+    box: Annotated[
+        str | None, typer.Option(help="Search with this part of the query: x,y,width,height in pixels.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(help="Only images with class=NAME or path=GLOB; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page with the images found.")] = None,
+) -> None:
+    """Show the images of an index that are most like each query.
+
+    \b
+    softwarp search photos.index query.jpg
+    softwarp search photos.index a.jpg b.jpg -k 5 --where class=wren --html found.html
+    softwarp search photos.index street.jpg --box 120,40,200,300
+    """
+    if box is not None and len(queries) > 1:
+        raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
+    from softwarp.retrieve import open_index
+
+    index = open_index(folder)
+    pictures = queries if box is None else [_cut(queries[0], box)]
+    ids, distances = index.search(index.model().embed(pictures), k, where=where or ())
+    found = [_found(index, *each) for each in zip(ids.tolist(), distances.tolist(), strict=True)]
+    if html is not None:
+        _write_page(html, index, queries, pictures, found)
+    if as_json:
+        _print_json(index, queries, box, found)
+        return
+    for query, results in zip(queries, found, strict=True):
+        _print_table(index, query, results)
+    if html is not None:
+        typer.echo(f"look at them: {html}")
+    else:
+        typer.echo("see the images: the same command with --html found.html")
+
+
+def _cut(query: Path, box: str) -> "Image.Image":
+    from softwarp.data.crops import crop_box, parse_box
+    from softwarp.data.decode import read_image
+
+    return crop_box(read_image(query), parse_box(box))
+
+
+def _found(index: "Index", ids: list[int], distances: list[float]) -> list[dict[str, Any]]:
+    items = index.store.items(ids)
+    return [
+        {
+            "rank": place + 1,
+            "id": item.id,
+            "path": item.path,
+            "file": str(index.file(item)),
+            "class": item.label,
+            "distance": distance,
+        }
+        for place, (item, distance) in enumerate(zip(items, distances, strict=True))
+    ]
+
+
+def _print_json(
+    index: "Index", queries: list[Path], box: str | None, found: list[list[dict[str, Any]]]
+) -> None:
+    import json
+
+    answers = [
+        {"query": str(query), "box": box, "results": results}
+        for query, results in zip(queries, found, strict=True)
+    ]
+    content = {"index": str(index.folder), "distance": index.distance, "queries": answers}
+    typer.echo(json.dumps(content, indent=2, allow_nan=False))
+
+
+def _print_table(index: "Index", query: Path, results: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from softwarp.files import printable
+
+    def text(value: object) -> Text:
+        return Text(printable(str(value)).replace("\n", "\\n"))
+
+    table = Table(title=text(query), title_justify="left")
+    table.add_column("", justify="right")
+    table.add_column(f"{index.distance} distance", justify="right")
+    table.add_column("class", overflow="fold")
+    table.add_column("image", overflow="fold")
+    for each in results:
+        label = "" if each["class"] is None else each["class"]
+        table.add_row(str(each["rank"]), f"{each['distance']:.4f}", text(label), text(each["path"]))
+    Console().print(table if results else Text("nothing found"))
+
+
+def _write_page(
+    path: Path,
+    index: "Index",
+    queries: list[Path],
+    pictures: "Sequence[Path | Image.Image]",
+    found: list[list[dict[str, Any]]],
+) -> None:
+    from softwarp.data.decode import read_image
+    from softwarp.embed_files import thumbnail_of
+    from softwarp.report.gallery import Group, Tile, write_gallery
+
+    groups = [
+        Group(
+            Tile(thumbnail_of(read_image(each) if isinstance(each, Path) else each), query.name),
+            [
+                Tile(index.thumbnail(hit["id"]), hit["path"], hit["class"] or "", hit["distance"])
+                for hit in results
+            ],
+        )
+        for query, each, results in zip(queries, pictures, found, strict=True)
+    ]
+    note = f"{index.folder}: {len(index):,} images, {index.distance} distance"
+    write_gallery(path, "Most similar images", groups, note=note)
