@@ -1,18 +1,28 @@
 """Indexes: what they find, and that they follow their folder."""
 
+import io
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image, ImageDraw, ImageFont
+from support.pictures import jpeg, noise, truncated
 from support.tiny_index import brute_force, glyph_files, vector_index
 from support.tiny_runs import PHASE, tiny
 
-from softwarp.retrieve import build
+from softwarp import index_updates
+from softwarp.data.glyphs import FONT_SIZE, load_glyphs
+from softwarp.index_store import NewItem
+from softwarp.retrieve import build, open_index
 from softwarp.train import train
 
-RANDOM = np.random.default_rng(0)
+KILLS = Path(__file__).parent / "support" / "kill_index.py"
 
 
 @pytest.fixture(scope="module")
@@ -32,32 +42,284 @@ def built(run, glyphs, tmp_path_factory):
 
 @pytest.fixture
 def own(built, glyphs, tmp_path, run):
-    """A copy of images and index that a test may change."""
+    """A copy of the images, and an index of it, that a test may change."""
     root = shutil.copytree(glyphs, tmp_path / "images")
     return root, build(run, root, tmp_path / "index")
 
 
-@settings(max_examples=25)
+def gaussian(rows, dimensions, seed=0):
+    return np.random.default_rng(seed).standard_normal((rows, dimensions)).astype(np.float32)
+
+
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(["euclidean", "cosine"]), st.booleans())
-def test_the_order_is_that_of_brute_force(tmp_path_factory, seed, rows, distance, large):
-    generator = np.random.default_rng(seed)
-    vectors = generator.standard_normal((rows, 5)).astype(np.float32) + (100 if large else 0)
-    queries = generator.standard_normal((30 if large else 3, 5)).astype(np.float32) + (100 if large else 0)
+def test_the_order_is_that_of_brute_force(tmp_path_factory, seed, rows, distance, far):
+    """Also for many queries far from the origin, where float32 products lose the differences."""
+    vectors = gaussian(rows, 5, seed) + (1000 if far else 0)
+    queries = gaussian(30 if far else 3, 5, seed + 1) + (1000 if far else 0)
     index = vector_index(tmp_path_factory.mktemp("index"), vectors, distance=distance)
     ids, distances = index.search(queries, 7)
-    truth = brute_force(queries, vectors, distance)
     k = min(7, rows)
     assert ids.shape == distances.shape == (len(queries), k)
-    np.testing.assert_allclose(distances, np.sort(truth, axis=1)[:, :k], rtol=1e-3, atol=1e-6)
-    if distance == "euclidean":
-        assert (ids - 1 == np.argsort(truth, axis=1, kind="stable")[:, :k]).all()
+    if distance == "cosine":  # unit vectors are rounded to float32; their order is that of the rounded ones
+        queries = queries / np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
+        exact = brute_force(queries.astype(np.float32), np.array(index.vectors), "euclidean") ** 2 / 2
+        np.testing.assert_allclose(exact, brute_force(queries, vectors, "cosine"), atol=1e-6)
+    else:
+        exact = brute_force(queries, vectors, distance)
+    assert (ids - 1 == np.argsort(exact, axis=1, kind="stable")[:, :k]).all()
+    np.testing.assert_allclose(distances, np.sort(exact, axis=1)[:, :k], rtol=1e-9, atol=1e-12)
 
 
-def test_an_image_finds_itself_and_its_class(built, glyphs):
-    assert len(built) == len(built.items) == len(built.vectors) == 24
+def test_an_image_finds_itself_and_comes_with_its_class_and_thumbnail(built):
+    assert len(built) == len(built.items) == len(built.ids) == len(built.vectors) == 24
     item = built.items[5]
-    assert built.file(item).is_file()
-    assert item.label == built.file(item).parent.name
+    assert item.label == built.file(item).parent.name == "U+0042"
     ids, distances = built.search(built.model().embed(built.file(item)), 3)
     assert built.item(ids[0, 0]) == item
     assert distances[0, 0] < 1e-4 < distances[0, 1]
+    assert Image.open(io.BytesIO(built.thumbnail(item.id))).size == (32, 32)
+    with pytest.raises(ValueError, match="no image with id 99"):
+        built.item(99)
+    with pytest.raises(ValueError, match="no thumbnail of id 99"):
+        built.thumbnail(99)
+
+
+def test_filters_by_class_and_path(built):
+    query = built.vectors[0]
+    ids, _ = built.search(query, 30, where="class=U+0043")
+    assert {built.item(each).label for each in ids[0]} == {"U+0043"}
+    assert ids.shape == (1, 4)
+    ids, _ = built.search(query, 30, where=["path=*/DejaVuSans.png", "class=U+0044"])
+    assert [built.item(each).path for each in ids[0]] == ["U+0044/DejaVuSans.png"]
+    assert built.search(query, 3, where="class=nothing")[0].shape == (1, 0)
+    with pytest.raises(ValueError, match=r"'label=x'.*class=NAME"):
+        built.search(query, 3, where="label=x")
+
+
+def test_wrong_queries_are_refused(built):
+    with pytest.raises(ValueError, match=r"16 dimensions, not \[1, 3\]"):
+        built.search(np.zeros(3))
+    with pytest.raises(ValueError, match="NaN"):
+        built.search(np.full(16, np.nan))
+    with pytest.raises(ValueError, match="k is 0"):
+        built.search(np.zeros(16), 0)
+
+
+def test_an_index_is_mapped_not_read(built):
+    again = open_index(built.folder)
+    assert isinstance(again.vectors, np.memmap)
+    assert not again.vectors.flags.writeable
+    assert np.array_equal(again.vectors, built.vectors)
+
+
+def test_a_refresh_follows_the_folder(own):
+    root, index = own
+    before = {item.path: item.id for item in index.items}
+    Image.fromarray(np.full((32, 32), 99, np.uint8)).save(root / "U+0041" / "DejaVuSans.png")
+    os.utime(root / "U+0042" / "DejaVuSans.png")  # touched, the content is the same
+    (root / "U+0043" / "DejaVuSans.png").unlink()
+    truncated(root / "U+0044" / "DejaVuSans.png")
+    shutil.copy(root / "U+0042" / "DejaVuSans.png", root / "new.png")
+    changes = index.refresh()
+    assert (changes.added, changes.changed, changes.removed, changes.unchanged) == (1, 1, 2, 21)
+    assert len(changes.broken) == 1
+    assert "U+0044" in changes.broken[0]
+    after = {item.path: item.id for item in index.items}
+    assert set(after) == set(before) - {"U+0043/DejaVuSans.png", "U+0044/DejaVuSans.png"} | {"new.png"}
+    assert after["U+0042/DejaVuSans.png"] == before["U+0042/DejaVuSans.png"]
+    assert after["U+0041/DejaVuSans.png"] > max(before.values())
+    expected = index.model().embed([index.file(item) for item in index.items]).numpy()
+    np.testing.assert_allclose(index.vectors, expected, atol=1e-5)
+    ids, _ = index.search(expected, len(index))
+    assert (np.sort(ids) == index.ids).all()
+    again = index.refresh()
+    assert (again.added, again.changed, again.removed) == (0, 0, 0)
+
+
+def test_what_is_removed_stays_away_until_it_is_added(own, tmp_path):
+    root, index = own
+    assert index.remove([root / "U+0041", root / "U+0042" / "DejaVuSans.png"]).removed == 5
+    assert index.refresh().added == 0
+    assert len(index) == len(index.items) == len(index.vectors) == 19
+    everything = index.search(index.vectors[:3], 24)[0]
+    assert everything.shape == (3, 19)
+    assert index.add([root / "U+0042"]).added == 1
+    outside = jpeg(tmp_path / "elsewhere" / "1.jpg", noise(32, 32))
+    assert index.add([outside]).added == 1
+    item = index.items[-1]
+    assert (item.path, item.label, index.file(item)) == (str(outside), "elsewhere", outside)
+    outside.unlink()
+    assert index.refresh().removed == 1
+
+
+def test_a_folder_that_has_vanished_empties_nothing(own):
+    root, index = own
+    root.rename(root.with_name("elsewhere"))
+    with pytest.raises(FileNotFoundError, match="images does not exist"):
+        index.refresh()
+    assert len(open_index(index.folder)) == 24
+
+
+def test_removed_rows_are_never_found_and_ids_outlive_compaction(tmp_path):
+    vectors = gaussian(100, 8)
+    index = vector_index(tmp_path / "index", vectors)
+    index.remove([f"{row}.jpg" for row in range(5)])  # few: marked
+    assert index.store.settings["generation"] == 0
+    assert index.search(vectors[:5], 95)[0].min() == 6
+    index.remove([f"{row}.jpg" for row in range(5, 50)])  # many: written again
+    assert index.store.settings["generation"] == 1
+    assert len(index.store.ids) == 50
+    assert index.ids.tolist() == list(range(51, 101))
+    assert np.array_equal(index.vectors, vectors[50:])
+    assert index.search(vectors[70], 1)[0].item() == 71
+    assert len(list(index.folder.glob("*.f32"))) == 1
+    index.append(vectors[:1], [NewItem("again.jpg")])
+    assert index.items[-1].id == 101
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivfpq"])
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+def test_an_approximate_index_finds_nearly_all(tmp_path, kind, distance):
+    centres = gaussian(40, 16)
+    vectors = (centres[np.arange(2000) % 40] + 0.3 * gaussian(2000, 16, 1)).astype(np.float32)
+    labels = [f"class {row % 40}" for row in range(2000)]
+    index = vector_index(tmp_path, vectors[:1950], distance=distance, kind=kind, labels=labels[:1950])
+    assert index.kind == kind
+    assert 0.95 <= index.recall <= 1
+    assert index.store.settings["indexed"] == 1950
+    index.append(vectors[1950:], [NewItem(f"{row}.jpg", labels[row]) for row in range(1950, 2000)])
+    assert index.store.settings["indexed"] == 1950  # the last 50 are scanned
+    queries = (centres + 0.3 * gaussian(40, 16, 2)).astype(np.float32)
+    truth = brute_force(queries, vectors, distance)
+    again = open_index(tmp_path)
+    ids, distances = again.search(queries, 10)
+    hits = np.mean([np.isin(ids[row] - 1, np.argsort(truth[row])[:10]).mean() for row in range(40)])
+    assert hits >= 0.9
+    np.testing.assert_allclose(distances, np.take_along_axis(truth, ids - 1, 1), atol=1e-5)
+    assert (again.search(vectors[1950:], 1)[0][:, 0] == np.arange(1951, 2001)).all()
+    half = again.search(queries, 10, where="path=*[02468].jpg")[0]
+    assert ((half - 1) % 2 == 0).all()
+    few = again.search(queries[:1], 60, where="class=class 3")[0]
+    assert sorted(few[0] - 1) == list(range(3, 2000, 40))
+    again.remove([f"{row}.jpg" for row in range(100)])
+    assert again.search(queries, 10)[0].min() > 100
+    assert again.store.settings["indexed"] == 1950
+
+
+def test_a_filter_that_the_graph_answers_short_is_answered_in_full(tmp_path):
+    vectors = gaussian(3000, 8)
+    index = vector_index(tmp_path, vectors, kind="hnsw")
+    far = np.argsort(-np.linalg.norm(vectors - vectors[0], axis=1))[:400]
+    allowed = np.zeros(3000, bool)
+    allowed[far] = True
+    index._allowed = lambda where: allowed
+    ids, _ = index.search(vectors[0], 350, where="path=*")
+    expected = far[np.argsort(np.linalg.norm(vectors[far] - vectors[0], axis=1))][:350]
+    assert (ids[0] > 0).all()
+    assert np.isin(ids[0] - 1, expected).mean() > 0.95
+
+
+def test_the_kind_follows_size_and_memory(tmp_path, monkeypatch):
+    choose = index_updates.choose_kind
+
+    def small(rows, dimensions):
+        return choose(rows, dimensions, scanned=500 * 8 * 4, memory=2 * 1500 * (8 * 4 + 256))
+
+    monkeypatch.setattr(index_updates, "choose_kind", small)
+    index = vector_index(tmp_path, gaussian(500, 8))
+    kinds = [(index.kind, index.recall)]
+    for first in (500, 1500):
+        names = [NewItem(f"{row}.jpg") for row in range(first, first + 1000)]
+        index.append(gaussian(1000, 8, first), names)
+        kinds.append((index.kind, index.recall >= 0.95))
+    assert kinds == [("flat", 1.0), ("hnsw", True), ("ivfpq", True)]
+    assert len(list(index.folder.glob("*.faiss"))) == 1
+    assert len(index.search(gaussian(3, 8), 5)[0]) == 3
+
+
+def test_hostile_names_are_kept_byte_by_byte(run, tmp_path):
+    names = [b"line\nbreak", b"not \xff utf-8", b"<script>", b"$(touch x)", "é".encode()]
+    root = tmp_path / "images"
+    for number, name in enumerate(names):
+        folder = os.fsencode(root) + b"/" + name
+        os.makedirs(folder)  # noqa: PTH103  # bytes
+        Image.fromarray(np.full((32, 32), 40 * number, np.uint8)).save(
+            os.fsdecode(folder + b"/" + name + b".png")
+        )
+    index = build(run, root, tmp_path / "index")
+    assert not index.changes.broken
+    assert {os.fsencode(item.label) for item in index.items} == set(names)
+    assert {os.fsencode(item.path) for item in index.items} == {
+        name + b"/" + name + b".png" for name in names
+    }
+    for item in open_index(index.folder).items:
+        ids, _ = index.search(index.model().embed(index.file(item)), 1, where=f"class={item.label}")
+        assert ids.tolist() == [[item.id]]
+    assert index.refresh().unchanged == len(names)
+
+
+def test_a_build_is_refused_with_another_model_or_folder(built, run, glyphs, tmp_path):
+    with pytest.raises(ValueError, match=f"index of {glyphs}, not of {tmp_path}"):
+        build(run, tmp_path, built.folder)
+    other = train(tiny(phases=[PHASE], seed=1), tmp_path / "other").folder
+    with pytest.raises(ValueError, match="another model"):
+        build(other, glyphs, built.folder)
+    with pytest.raises(ValueError, match="'fast'"):
+        build(run, glyphs, tmp_path / "index", kind="fast")
+    with pytest.raises(FileNotFoundError, match="missing does not exist"):
+        build(run, glyphs / "missing", tmp_path / "index")
+
+
+def test_a_run_that_was_trained_again_is_noticed(run, glyphs, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    index = build(copy, glyphs, tmp_path / "index")
+    other = train(tiny(phases=[PHASE], seed=1), tmp_path / "other").folder
+    shutil.copy(other / "model.safetensors", copy / "model.safetensors")
+    with pytest.raises(ValueError, match="weights differ"):
+        open_index(index.folder).model()
+
+
+def test_splits_are_no_part_of_a_class(run, glyphs, tmp_path):
+    for split, name in (("train", "U+0041"), ("test", "U+0041"), ("test", "U+0042")):
+        shutil.copytree(glyphs / name, tmp_path / "images" / split / name)
+    index = build(run, tmp_path / "images", tmp_path / "index")
+    assert {item.label for item in index.items} == {"U+0041", "U+0042"}
+    assert {item.label for item in build(run, glyphs.parent, tmp_path / "two", depth=1).items} >= {
+        glyphs.name
+    }
+
+
+def kill(folder, times):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, KILLS, folder, str(times)], check=True, env=environment)
+
+
+def test_killed_processes_lose_nothing_that_was_confirmed(tmp_path):
+    kill(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_ten_killed_processes_lose_nothing_that_was_confirmed(tmp_path):
+    kill(tmp_path, 10)
+
+
+@pytest.mark.slow
+def test_a_freshly_drawn_glyph_finds_its_class_among_all(demo, tmp_path):
+    folder, _ = demo
+    glyphs = load_glyphs()
+    glyph_files(tmp_path / "glyphs", first=0, classes=len(glyphs.characters), styles=12)
+    index = build(folder / "warped_softmax", tmp_path / "glyphs", tmp_path / "index")
+    assert len(index) == len(glyphs.images)
+    font = Path(__import__("matplotlib").get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+    drawn = []
+    for character in "ARÄgk8&":
+        image = Image.new("L", (40, 40))
+        pen = ImageDraw.Draw(image)
+        pen.text((20, 28), character, 255, ImageFont.truetype(str(font), FONT_SIZE + 2), anchor="ms")
+        image.resize((32, 32), Image.Resampling.BILINEAR).save(tmp_path / f"{ord(character)}.png")
+        drawn.append(tmp_path / f"{ord(character)}.png")
+    ids, _ = index.search(index.model().embed(drawn), 5)
+    classes = [{index.item(each).label for each in row} for row in ids]
+    found = [f"U+{int(path.stem):04X}" in labels for path, labels in zip(drawn, classes, strict=True)]
+    assert sum(found) >= 6

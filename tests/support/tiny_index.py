@@ -8,10 +8,10 @@ from softwarp.index_store import NewItem
 from softwarp.retrieve import create
 
 
-def glyph_files(root, *, classes=6, styles=4):
-    """Glyphs as files: a folder per character."""
+def glyph_files(root, *, first=None, classes=6, styles=4):
+    """Glyphs as files, a folder per character; from A on unless told otherwise."""
     glyphs = load_glyphs()
-    first = glyphs.characters.index("A")
+    first = glyphs.characters.index("A") if first is None else first
     for label in range(first, first + classes):
         for style in range(styles):
             path = root / f"U+{ord(glyphs.characters[label]):04X}" / f"{STYLES[style]}.png"

@@ -1,0 +1,188 @@
+"""`softwarp embed`, `index` and `search` as a user meets them."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors import safe_open
+from support.pictures import noise, truncated
+from support.tiny_index import glyph_files
+from support.tiny_runs import PHASE, tiny
+from typer.testing import CliRunner
+
+from softwarp.cli import app, main
+from softwarp.inference import load
+from softwarp.retrieve import open_index
+from softwarp.train import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
+
+
+def call(*words, **settings):
+    runner = CliRunner(env={"COLUMNS": "200"})
+    return runner.invoke(app, [str(word) for word in words], catch_exceptions=False, **settings)
+
+
+def failure(monkeypatch, capsys, *words):
+    monkeypatch.setattr("sys.argv", ["softwarp", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code, capsys.readouterr().err
+
+
+def test_the_road_from_a_folder_to_an_answer(run, tmp_path):
+    images, index = glyph_files(tmp_path / "images"), tmp_path / "index"
+    truncated(images / "bad.jpg")
+    built = call("index", run, images, "-o", index)
+    assert f"{index}: 24 images, 6 classes, euclidean (24 added)" in built.output
+    assert "bad.jpg" in built.stderr
+    assert f"softwarp search {index}" in built.output  # the next command
+    query = images / "U+0042" / "DejaVuSans.png"
+    found = call("search", index, query, images / "U+0041" / "DejaVuSans.png", "-k", 3)
+    assert found.output.count("DejaVuSans.png") >= 4
+    answer = json.loads(call("search", index, query, "-k", 3, "--json").stdout)
+    assert answer["distance"] == "euclidean"
+    (asked,) = answer["queries"]
+    assert [each["rank"] for each in asked["results"]] == [1, 2, 3]
+    assert asked["results"][0] | {"distance": 0} == {
+        "rank": 1,
+        "id": 8,
+        "path": "U+0042/DejaVuSans.png",
+        "file": str(query),
+        "class": "U+0042",
+        "distance": 0,
+    }
+    filtered = json.loads(call("search", index, query, "--json", "--where", "class=U+0043").stdout)
+    assert {each["class"] for each in filtered["queries"][0]["results"]} == {"U+0043"}
+
+
+def test_an_index_is_kept_up_to_date(run, tmp_path):
+    images, index = glyph_files(tmp_path / "images", classes=2), tmp_path / "index"
+    call("index", "build", run, images, "-o", index)
+    assert "(8 unchanged)" in call("index", run, images, "-o", index).output  # resumed: nothing is left
+    (images / "U+0041" / "DejaVuSans.png").unlink()
+    assert "(1 removed, 7 unchanged)" in call("index", "refresh", index).output
+    assert "(4 removed)" in call("index", "remove", index, images / "U+0042").output
+    assert "(4 added)" in call("index", "add", index, images / "U+0042").output
+    assert len(open_index(index)) == 7
+
+
+def test_an_approximate_index_tells_its_recall(run, tmp_path):
+    images = glyph_files(tmp_path / "images", classes=4, styles=12)
+    shown = call("index", run, images, "-o", tmp_path / "index", "--kind", "hnsw").output
+    assert "hnsw: recall@10 1.000" in shown
+
+
+def test_a_box_is_cut_from_the_upright_image(run, tmp_path):
+    images, index = glyph_files(tmp_path / "images", classes=3), tmp_path / "index"
+    call("index", run, images, "-o", index)
+    glyph = Image.open(images / "U+0043" / "DejaVuSans.png").convert("RGB")
+    scene = noise(90, 60)
+    scene.paste(glyph, (50, 20))
+    stored = scene.transpose(Image.Transpose.ROTATE_90)  # as a camera on its side stores it
+    exif = stored.getexif()
+    exif[0x0112] = 6
+    stored.save(tmp_path / "scene.png", exif=exif)
+    words = ("search", index, tmp_path / "scene.png", "--json", "-k", 1)
+    (hit,) = json.loads(call(*words, "--box", "50,20,32,32").stdout)["queries"][0]["results"]
+    assert hit["path"] == "U+0043/DejaVuSans.png"
+    assert hit["distance"] < 1e-3
+
+
+def test_a_box_that_does_not_fit_is_refused(run, tmp_path, monkeypatch, capsys):
+    images, index = glyph_files(tmp_path / "images", classes=2), tmp_path / "index"
+    call("index", run, images, "-o", index)
+    query = images / "U+0041" / "DejaVuSans.png"
+    cases = {
+        "20,0,13,5": "20,0,13,5 is not inside the image of 32 x 32",
+        "1,2,3": "'1,2,3'",
+        "0,0,0,5": "0,0,0,5",
+    }
+    for box, cause in cases.items():
+        code, told = failure(monkeypatch, capsys, "search", index, query, "--box", box)
+        assert code == 2
+        assert cause in told
+    code, told = failure(monkeypatch, capsys, "search", index, query, query, "--box", "0,0,5,5")
+    assert "2 were given" in told
+
+
+def test_a_gallery_is_one_page_and_shows_names_as_text(run, tmp_path):
+    images, index = tmp_path / "images", tmp_path / "index"
+    (images / "<script>alert(1)").mkdir(parents=True)
+    name = os.fsdecode(b"a\n\xff<b>.png")
+    Image.fromarray(np.full((32, 32), 77, np.uint8)).save(images / "<script>alert(1)" / name)
+    call("index", run, images, "-o", index)
+    query = images / "<script>alert(1)" / name
+    shown = call("search", index, query, "--html", tmp_path / "found.html")
+    assert "\\xff" not in shown.output
+    assert "\\udcff" in shown.output
+    page = (tmp_path / "found.html").read_text()
+    assert "<script" not in page
+    assert "<b>.png" not in page
+    assert page.count("data:image/jpeg;base64,") == 2
+    assert "http" not in page
+
+
+def test_embed_writes_names_digests_and_classes(run, tmp_path):
+    images, out = glyph_files(tmp_path / "images"), tmp_path / "vectors.safetensors"
+    truncated(images / "bad.jpg")
+    shown = call("embed", run, images, "-o", out)
+    assert "embedded 24 images" in shown.output
+    assert "bad.jpg" in shown.stderr
+    assert f"softwarp evaluate {out} --distance euclidean" in shown.output
+    with safe_open(out, "np") as file:
+        names = bytes(file.get_tensor("names")).split(b"\0")[:-1]
+        vectors, labels = file.get_tensor("embeddings"), file.get_tensor("labels")
+        classes, digests = bytes(file.get_tensor("classes")).split(b"\0")[:-1], file.get_tensor("digests")
+        assert file.metadata() == {"model": str(run), "distance": "euclidean", "root": str(images)}
+    files = [images / os.fsdecode(name) for name in names]
+    assert files == sorted(images.glob("*/*.png"))
+    np.testing.assert_allclose(vectors, load(run).embed(files).numpy(), atol=1e-5)
+    assert [classes[label].decode() for label in labels] == [path.parent.name for path in files]
+    assert len({bytes(each) for each in digests}) == len({path.read_bytes() for path in files})
+    assert not out.with_name(f"{out.name}.part").exists()
+    measured = call("evaluate", out, "--json", "--bootstrap", 0)
+    assert json.loads(measured.stdout)["classes"] == 6
+
+
+@pytest.mark.parametrize("separator", [b"\0", b"\n"])
+def test_embed_reads_a_list_from_stdin(run, tmp_path, separator):
+    images, out = glyph_files(tmp_path / "images", classes=1), tmp_path / "vectors.safetensors"
+    odd = images / os.fsdecode(b"odd \xff" + (b"\n" if separator == b"\0" else b"") + b".png")
+    Image.fromarray(np.zeros((32, 32), np.uint8)).save(odd)
+    listed = [*sorted(images.glob("*/*.png")), odd, images / "gone.png"]
+    shown = call("embed", run, "-", "-o", out, input=separator.join(map(os.fsencode, listed)))
+    assert "embedded 5 images" in shown.output
+    assert "gone.png" in shown.stderr
+    assert "softwarp index" in shown.output  # an image without a class: nothing to evaluate
+    with safe_open(out, "np") as file:
+        names = bytes(file.get_tensor("names")).split(b"\0")[:-1]
+        assert "labels" not in file.keys()  # noqa: SIM118
+    assert names[-1] == os.fsencode(odd.name)
+
+
+def test_embed_keeps_what_is_there(run, tmp_path, monkeypatch, capsys):
+    images, out = glyph_files(tmp_path / "images", classes=1), tmp_path / "vectors.safetensors"
+    out.write_bytes(b"precious")
+    assert "--fresh" in failure(monkeypatch, capsys, "embed", run, images, "-o", out)[1]
+    assert out.read_bytes() == b"precious"
+    assert call("embed", run, images, "-o", out, "--fresh").exit_code == 0
+    assert ".safetensors" in failure(monkeypatch, capsys, "embed", run, images, "-o", tmp_path / "x.npy")[1]
+
+
+def test_a_stopped_build_says_how_to_resume(run, tmp_path, monkeypatch):
+    images, index = glyph_files(tmp_path / "images", classes=2), tmp_path / "index"
+    monkeypatch.setattr("sys.argv", ["softwarp", "index", "RUN", "-o", "INDEX"])
+
+    def stop(*inputs, **keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("softwarp.retrieve.embed_into", stop)
+    stopped = call("index", run, images, "-o", index)
+    assert stopped.exit_code == 130
+    assert "To resume: softwarp index RUN -o INDEX" in stopped.stderr
