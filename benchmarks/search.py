@@ -1,0 +1,270 @@
+"""Search and embedding beside what they are made of, as ratios within one run.
+
+    python benchmarks/search.py                 # writes results/benchmark_search.json
+
+Random Gaussian vectors of 128 dimensions, the hardest case for approximate search: a million for the default
+index, fewer for the approximate kinds, whose build takes minutes on two cores. Bare faiss searches the same
+vectors with the same settings; both take turns. Memory is that of a process that opens an index and searches.
+Embedding is compared with the bare forward pass on ready tensors of the same images.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESULT = Path(__file__).parents[1] / "results" / "benchmark_search.json"
+DIMENSIONS, BATCH = 128, 65536
+SIZES = {"flat": 1_000_000, "hnsw": 100_000, "ivfpq": 100_000}
+QUERIES, SINGLE, REPEATS = 500, 20, 5
+IMAGES, IMAGE_BATCH = 512, 64
+
+Vectors = NDArray[np.float32]
+
+
+def make_vectors(rows: int, seed: int) -> Vectors:
+    return np.random.default_rng(seed).standard_normal((rows, DIMENSIONS), dtype=np.float32)
+
+
+def seconds_of(action: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def take_turns(first: Callable[[], Any], second: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Median seconds of both, measured one after the other, after one call of each."""
+    first()
+    second()
+    pairs = [(seconds_of(first), seconds_of(second)) for _ in range(repeats)]
+    return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
+
+
+def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float]:
+    """Seconds until the vectors are searchable and on disk, and those for the names of the items."""
+    from softwarp import index_store
+    from softwarp.index_updates import as_stored, settle
+    from softwarp.retrieve import create
+
+    index = create(folder, dimensions=DIMENSIONS, distance="euclidean", kind=kind)
+    written, whole = [0.0], index_store._extend
+
+    def timed(path: Path, array: NDArray[Any]) -> None:
+        written[0] += seconds_of(lambda: whole(path, array))
+
+    index_store._extend = timed
+    start = time.perf_counter()
+    with index.store.writing():
+        for first in range(0, len(vectors), BATCH):
+            part = as_stored(index.store, vectors[first : first + BATCH])
+            names = [index_store.NewItem(f"{row:07}.jpg") for row in range(first, first + len(part))]
+            index.store.append(part, names)
+        appended = time.perf_counter() - start
+        settled = seconds_of(lambda: settle(index.store))
+    index_store._extend = whole
+    return {"build_seconds": written[0] + settled, "items_seconds": appended - written[0]}
+
+
+def build_faiss(path: Path, kind: str, vectors: Vectors) -> float:
+    """Seconds until bare faiss has them on disk."""
+    import faiss
+
+    from softwarp.index_faiss import make_index
+
+    start = time.perf_counter()
+    if kind == "flat":
+        index: Any = faiss.IndexFlatL2(DIMENSIONS)
+        for first in range(0, len(vectors), BATCH):
+            index.add(vectors[first : first + BATCH])
+    else:
+        index = make_index(kind, vectors)  # nothing but calls of faiss
+    faiss.write_index(index, os.fspath(path))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return time.perf_counter() - start
+
+
+def open_both(folder: Path, kind: str) -> tuple[Any, Any]:
+    """The search functions (queries, k) -> ids of softwarp and of bare faiss with the same effort."""
+    import faiss
+
+    from softwarp.retrieve import open_index
+
+    index = open_index(folder / "index")
+    bare: Any = faiss.read_index(os.fspath(folder / "bare.faiss"))
+    effort = index.store.settings.get("effort", 0)
+    if kind == "hnsw":
+        bare.hnsw.efSearch = effort
+    if kind == "ivfpq":
+        bare.nprobe = effort
+    return index, bare
+
+
+def bare_search(bare: Any, kind: str, queries: Vectors, vectors: Vectors) -> NDArray[np.int64]:
+    """What a user of faiss writes: for IVF-PQ with candidates ranked again by their vectors."""
+    if kind != "ivfpq":
+        found: NDArray[np.int64] = bare.search(queries, 10)[1]
+        return found
+    from softwarp.index_faiss import REFINED
+
+    candidates = bare.search(queries, 10 * REFINED)[1]
+    distances = ((vectors[candidates] - queries[:, None]) ** 2).sum(-1)
+    return np.take_along_axis(candidates, np.argsort(distances, axis=1)[:, :10], 1)
+
+
+def compare_search(folder: Path, kind: str, vectors: Vectors) -> dict[str, Any]:
+    """Queries per second of both, in batches and one by one, and recall@10 for queries not in the index."""
+    from softwarp.index_faiss import scan
+
+    index, bare = open_both(folder, kind)
+    queries = make_vectors(QUERIES, 1)
+    few = [queries[row : row + 1] for row in range(SINGLE)]
+    result: dict[str, Any] = {}
+    for name, asked in (("batch", [queries]), ("single", few)):
+        count = sum(map(len, asked))
+        own, other = take_turns(
+            lambda asked=asked: [index.search(each, 10) for each in asked],  # type: ignore[misc]
+            lambda asked=asked: [bare_search(bare, kind, each, vectors) for each in asked],  # type: ignore[misc]
+            REPEATS,
+        )
+        result[name] = {
+            "softwarp_queries_per_second": round(count / own, 1),
+            "faiss_queries_per_second": round(count / other, 1),
+            "time_ratio": round(own / other, 3),
+        }
+    truth = scan(queries, vectors, 10)
+    found = index.search(queries, 10)[0] - 1
+    result["recall@10"] = float(np.mean([np.isin(a, b).mean() for a, b in zip(found, truth, strict=True)]))
+    result["recall_at_build"] = index.recall
+    result["effort"] = index.store.settings.get("effort")
+    return result
+
+
+def memory_of(name: str, folder: Path, kind: str) -> dict[str, int]:
+    """Megabytes of a process of its own that opens and searches: all, and those that are its own."""
+    words = [sys.executable, __file__, "--worker", name, str(folder), kind]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+def work(name: str, folder: Path, kind: str) -> dict[str, int]:
+    """Search once with one of them; mapped pages are shared with the disk cache and can be dropped."""
+    queries = make_vectors(32, 1)
+    if name == "softwarp":
+        from softwarp.retrieve import open_index
+
+        open_index(folder / "index").search(queries, 10)
+    else:
+        import faiss
+
+        faiss.read_index(os.fspath(folder / "bare.faiss")).search(queries, 10)
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (anonymous,) = [int(line.split()[1]) for line in lines if line.startswith("RssAnon")]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"peak_megabytes": peak // 1024, "anonymous_megabytes": anonymous // 1024}
+
+
+def measure_kind(kind: str) -> dict[str, Any]:
+    vectors = make_vectors(SIZES[kind], 0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        result: dict[str, Any] = {"rows": len(vectors), "dimensions": DIMENSIONS}
+        bare = build_faiss(folder / "bare.faiss", kind, vectors)
+        own = build_softwarp(folder / "index", "auto" if kind == "flat" else kind, vectors)
+        result["build"] = {
+            "softwarp_seconds": round(own["build_seconds"], 2),
+            "faiss_seconds": round(bare, 2),
+            "time_ratio": round(own["build_seconds"] / bare, 3),
+            "items_seconds": round(own["items_seconds"], 2),  # names and classes, which faiss does not keep
+        }
+        result["memory"] = {each: memory_of(each, folder, kind) for each in ("softwarp", "faiss")}
+        result["search"] = compare_search(folder, kind, vectors)
+    print(kind, json.dumps(result, indent=2), flush=True)
+    return result
+
+
+def measure_embedding() -> dict[str, Any]:
+    """Images per second: the bare forward pass, `embed` on the same tensors, `embed` on JPEG files."""
+    import torch
+    from PIL import Image
+
+    from softwarp.embed_files import embed_files
+    from softwarp.inference import load
+
+    model = load("efficientnet_lite0")
+    generator = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as name:
+        files = [Path(name) / f"{number}.jpg" for number in range(IMAGES)]
+        for file in files:  # smooth, as photographs are: the size of their JPEG is alike
+            coarse = Image.fromarray(generator.integers(0, 256, (24, 32, 3), dtype=np.uint8))
+            coarse.resize((500, 375), Image.Resampling.BICUBIC).save(file, quality=90)
+        ready = torch.stack([model.transform(model.read(file)) for file in files])
+
+        def forward() -> None:
+            with torch.no_grad():
+                for part in ready.split(IMAGE_BATCH):
+                    model.network(part)
+
+        whole, tensors = take_turns(forward, lambda: model.embed(ready, batch_size=IMAGE_BATCH), REPEATS)
+        again, from_files = take_turns(
+            forward, lambda: list(embed_files(model, files, batch_size=IMAGE_BATCH)), REPEATS
+        )
+
+    def beside(seconds: float, bare: float) -> dict[str, float]:
+        return {"images_per_second": round(IMAGES / seconds, 1), "share_of_forward": round(bare / seconds, 3)}
+
+    result = {
+        "images": IMAGES,
+        "forward_images_per_second": round(IMAGES / whole, 1),
+        "tensors": beside(tensors, whole),
+        "files": beside(from_files, again),
+    }
+    print("embedding", json.dumps(result, indent=2), flush=True)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parts = [*SIZES, "embedding"]
+    parser.add_argument("--only", choices=parts, action="append", help="measure only these again")
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        print(json.dumps(work(options.worker[0], Path(options.worker[1]), options.worker[2])))
+        return
+    from softwarp.files import write_json
+
+    result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    import faiss
+    import torch
+
+    result["machine"] = {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "faiss": faiss.__version__,
+    }
+    for name in options.only or parts:
+        result[name] = measure_embedding() if name == "embedding" else measure_kind(name)
+        write_json(RESULT, result)
+
+
+if __name__ == "__main__":
+    main()
