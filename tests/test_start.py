@@ -79,7 +79,7 @@ def started(recipe, folder):
     """The job of a run as it starts, its model in evaluation mode and without gradients."""
     jobs = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.train.work_through", lambda job, _: jobs.append(job))
+        patch.setattr("softwarp.train.work_through", lambda job, _: jobs.append(job) or ())
         train(recipe, folder)
     jobs[0].model.eval().requires_grad_(False)
     return jobs[0]

@@ -44,25 +44,60 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
     The lock ends with the process, however it ends, and leaves no file behind.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows, where a folder cannot be opened
+    with _open_to_lock(folder, os.O_RDONLY) as handle:
+        if not _lock(handle, wait=False):
+            raise ValueError(f"another process is working in {folder}")
         yield
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Wait until no other process holds this file, which is created if needed, and hold it.
+
+    The lock ends with the process, however it ends.
+    """
+    with _open_to_lock(path, os.O_RDWR | os.O_CREAT) as handle:
+        _lock(handle, wait=True)
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the file."""
+    if not path.exists():
+        return False
+    with _open_to_lock(path, os.O_RDWR) as handle:
+        return not _lock(handle, wait=False)
+
+
+@contextmanager
+def _open_to_lock(path: Path, flags: int) -> Iterator[int | None]:
+    """Yield a handle that no child inherits; None on Windows, where there are no such locks."""
+    if os.name != "posix":
+        yield None
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, flags, 0o666)
     _locks.add(handle)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"another process is working in {folder}") from None
-        except OSError:  # a file system without locks
-            pass
-        yield
+        yield handle
     finally:
         if handle in _locks:
             _locks.discard(handle)
             os.close(handle)
+
+
+def _lock(handle: int | None, *, wait: bool) -> bool:
+    """Return whether the lock was taken; a file system without locks always gives it."""
+    if handle is None:
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        pass
+    return True
 
 
 def write_text(path: Path, text: str) -> None:

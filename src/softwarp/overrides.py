@@ -22,7 +22,7 @@ def override(settings: dict[str, Any], assignments: Sequence[str]) -> dict[str, 
         key, equals, text = assignment.partition("=")
         if not (key and equals):
             raise ValueError(f"{assignment!r} is not a change; write KEY=VALUE, like phases.0.epochs=5")
-        _assign(new, key.split("."), _value(text), assignment)
+        _assign(new, key.split("."), parse_value(text), assignment)
     return new
 
 
@@ -86,7 +86,17 @@ def check_batches(recipe: Recipe) -> None:
         )
 
 
-def _value(text: str) -> Any:
+def assign(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value at a dotted key, like phases.0.epochs."""
+    _assign(settings, key.split("."), value, f"{key}={value}")
+
+
+def parse_value(text: str) -> Any:
+    """Return what a text stands for, as YAML reads it.
+
+    >>> parse_value("1e-4"), parse_value("true"), parse_value("adam")
+    (0.0001, True, 'adam')
+    """
     try:
         return float(text) if not text.lstrip("+-").isdigit() else int(text)  # YAML reads 1e-4 as text
     except ValueError:

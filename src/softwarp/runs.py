@@ -138,14 +138,10 @@ class Run:
 
     def check_recipe(self, recipe: Recipe) -> None:
         """Raise a ValueError unless the run in this folder has this recipe."""
-        there, asked = _flat(write_out(self.recipe())), _flat(write_out(recipe))
-        changed = [key for key in there | asked if there.get(key) != asked.get(key) and not _is_free(key)]
-        if changed:
-            key = changed[0]
-            more = f" (and {len(changed) - 1} more differ)" * (len(changed) > 1)
+        if difference := difference_of(write_out(self.recipe()), write_out(recipe)):
             raise ValueError(
-                f"{self.folder} holds a run of another recipe: {key} is {there.get(key, 'absent')} there and "
-                f"{asked.get(key, 'absent')} here{more}; choose another --output, or restart with --fresh"
+                f"{self.folder} holds a run of another recipe: {difference}; choose another --output, or "
+                "restart with --fresh"
             )
 
     def check_data(self, sha256: str, present: str) -> None:
@@ -246,6 +242,17 @@ class Run:
             raise FileNotFoundError(self.what_it_is())
         return load_file(self.folder / "model.safetensors")
 
+    def drop_weights(self) -> None:
+        """Remove what only further work on the model needs; the result and its history stay."""
+        for name in (*CHECKPOINTS, "model.safetensors", "embeddings.safetensors"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def start_from(self, other: "Run", recipe: Recipe) -> None:
+        """Give a new run the checkpoint of another, whose phases are the first of this recipe."""
+        state, _ = other.load_checkpoint()
+        if state is not None:
+            Run.create(self.folder, recipe).save_checkpoint(state)
+
     def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[Item]) -> None:
         """Write `embeddings` and `labels`, `gallery` and `gallery_labels` if there is one, and the items."""
         with atomic_write(self.folder / "embeddings.safetensors") as file:
@@ -312,8 +319,27 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def _is_free(key: str) -> bool:
-    return key in FREE or key.split(".")[0] in FREE
+def deciding_settings(settings: Any) -> dict[str, Any]:
+    """Return what decides the outcome of a run, with dotted keys like phases.0.epochs."""
+    return {
+        key: value
+        for key, value in _flat(settings).items()
+        if key not in FREE and key.split(".")[0] not in FREE
+    }
+
+
+def difference_of(there: Any, asked: Any) -> str:
+    """Return in words in what two sets of settings differ; empty if the outcome would be the same.
+
+    >>> difference_of({"seed": 1, "trackers": []}, {"seed": 2, "trackers": ["wandb"]})
+    'seed is 1 there and 2 here'
+    """
+    there, asked = deciding_settings(there), deciding_settings(asked)
+    changed = [key for key in there | asked if there.get(key) != asked.get(key)]
+    if not changed:
+        return ""
+    key, more = changed[0], f" (and {len(changed) - 1} more differ)" * (len(changed) > 1)
+    return f"{key} is {there.get(key, 'absent')} there and {asked.get(key, 'absent')} here{more}"
 
 
 def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:

@@ -1,15 +1,10 @@
 """train(recipe, folder) -> Run: the training loop."""
 
-import os
-import signal
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,12 +23,11 @@ from softwarp.recipe import Phase, Recipe
 from softwarp.runs import Counts, Item, Result, Run
 from softwarp.schedule import factor, stretches, warm_up
 from softwarp.start import proxy_rate, pull_to_start, start_run
+from softwarp.stops import asked_to_stop
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-# Signals that ask a run to stop; not every system has SIGHUP.
-STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 SMALLEST_SCALE = 2**-10  # of fp16 losses; it starts at 2**16 and is halved at every skipped step
 
 
@@ -52,6 +46,18 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
     the same batches and start from the same network. With `resume`, a run of the same recipe in `folder`
     resumes from its checkpoint and, on the same machine, ends with the same weights; a finished run is kept.
     """
+    for _ in training(recipe, folder, resume=resume, progress=progress):
+        pass
+    return Run(folder)
+
+
+def training(
+    recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Progress | None" = None
+) -> Generator[dict[str, Any], None, None]:
+    """Yield the row of each epoch as `train` works, first those before a resume.
+
+    Closing the iterator stops the run there; its checkpoint is kept.
+    """
     check_batches(recipe)
     accelerator = start_accelerator(recipe, folder)
     run = Run(folder)
@@ -69,7 +75,8 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
             run.check_recipe(recipe)
             if run.finished():
                 run.check_data(run.result().data_sha256, source.sha256)
-                return run
+                yield from run.history()
+                return
         show_download(recipe, progress)
         job = prepare(recipe, run, accelerator, source)
         with processes.one_first():  # nothing is written before the whole recipe is known to work
@@ -83,18 +90,18 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Prog
         step_done = show_bars(job, progress)
         if recipe.evaluation.baseline and job.state.baseline is None:
             job.state.baseline = judge(job, job.judged.features, distance="cosine").metrics
-        work_through(job, step_done)
+        yield from job.state.history[:]
+        yield from work_through(job, step_done)
         finish(job)
         for tracker in accelerator.trackers:
             tracker.finish()
-    return run
 
 
-def work_through(job: Job, advance: Callable[[], None]) -> None:
-    """Train from the job's current step to the end of its last phase: the loop."""
+def work_through(job: Job, advance: Callable[[], None]) -> Iterator[dict[str, Any]]:
+    """Train from the job's current step to the end of its last phase, and yield each epoch: the loop."""
     recipe, state, epoch_steps = job.recipe, job.state, len(job.batches)
     stream, saved = job.stream(), time.perf_counter()
-    with asked_to_stop(job) as asked:
+    with asked_to_stop(job.accelerator.device) as asked:
         for number, phase, first, last in stretches(recipe.phases, epoch_steps):
             if state.step == first:
                 start_phase(phase, job)
@@ -116,6 +123,8 @@ def work_through(job: Job, advance: Callable[[], None]) -> None:
                     saved = time.perf_counter()
                 if stop:
                     raise StoppedError
+                if state.step % epoch_steps == 0:
+                    yield state.history[-1]
 
 
 def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
@@ -343,57 +352,3 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
         f"last good checkpoint is in {job.run.folder}. Lower the learning rates, or raise k1 if the loss has "
         "one"
     )
-
-
-@contextmanager
-def asked_to_stop(job: Job) -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether Ctrl-C or a termination signal has arrived.
-
-    Training stops between steps. A second signal stops at once, even while this process waits for another
-    that does not answer. All processes of a run get the same answer.
-    """
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # signals can only be caught there
-        yield asked.is_set
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    # nohup has SIGHUP ignored, and it stays so
-    heard = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, note) for number in heard}
-    try:
-        with _leave_at_second_signal() if processes.count() > 1 else nullcontext():
-            yield lambda: processes.anywhere(asked.is_set(), job.accelerator.device)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _leave_at_second_signal() -> Iterator[None]:
-    """Let a thread end the process at a second signal.
-
-    Python's own handlers are not called while the process waits for others inside torch.
-    """
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-
-    def watch() -> None:
-        signals = 0
-        while data := ours.recv(16):
-            signals += sum(number in STOPS for number in data)  # torch counts its workers by a signal, too
-            if signals > 1:
-                os.write(2, b"stopped at once; the last checkpoint is kept\n")
-                os._exit(130)
-
-    before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        theirs.close()

@@ -23,8 +23,9 @@ from softwarp.overrides import override
 from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
 from softwarp.repeats import summarise
 from softwarp.runs import environment
+from softwarp.studies.demo_search import rows
 from softwarp.train import train
-from softwarp.tune import apply, search, space
+from softwarp.tune import apply, search
 
 RESULT = Path("results/automatic_warp.json")
 METRICS = ("recall@1", "map@r", "avg_dtp")
@@ -83,8 +84,10 @@ def tuned(
     found_at = start if start in DATA[data]["searched_starts"] else "random"
     recipe = recipe_for(data, row, found_at, (*overrides, *DATA[data]["search"], "seed=1000"))
     name = f"{row} from {found_at}".replace(" ", "_").replace("+", "p")
-    trials = search(recipe, folder / data / "search" / name, trials=DATA[data]["trials"], progress=progress)
-    return {"space": space(recipe), "found_with_start": found_at, "best": trials[0], "trials": trials}
+    found = search(
+        recipe, folder / data / "search" / name, trials=DATA[data]["trials"], prune=False, progress=progress
+    )
+    return {"found_with_start": found_at, **rows(found)}
 
 
 def study(
@@ -122,9 +125,9 @@ def main(
 ) -> None:
     """Train every row of `data` and write it into results/automatic_warp.json."""
     given = tuple(overrides or ())
-    rows = [(row, start) for row in LOSSES for start in STARTS if only in f"{row} from {start}"]
+    chosen = [(row, start) for row in LOSSES for start in STARTS if only in f"{row} from {start}"]
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
-        done = [study(data, row, start, folder, given, progress) for row, start in rows]
+        done = [study(data, row, start, folder, given, progress) for row, start in chosen]
     if only:
         return
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}

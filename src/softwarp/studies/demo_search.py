@@ -8,6 +8,7 @@ results/demo_search.json, and the best settings belong in src/softwarp/recipes/g
 """
 
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -15,7 +16,20 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from softwarp.files import write_json
 from softwarp.runs import environment
 from softwarp.studies.demo import demo_recipes
-from softwarp.tune import search, space
+from softwarp.tune import Study, search
+
+
+def rows(study: Study) -> dict[str, Any]:
+    """Return what results keep of a search."""
+    trials = [
+        {"settings": trial.settings, "value": trial.value} | ({"error": trial.error} if trial.error else {})
+        for trial in study.trials
+    ]
+    return {
+        "space": {key: str(each) for key, each in study.space.items()},
+        "best": trials[0],
+        "trials": trials,
+    }
 
 
 def main(trials: int = 14, folder: Path = Path("runs/demo_search"), results: Path = Path("results")) -> None:
@@ -23,10 +37,8 @@ def main(trials: int = 14, folder: Path = Path("runs/demo_search"), results: Pat
     outcome = {}
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
         for name, recipe in demo_recipes().items():
-            validation = recipe.evaluation.model_copy(update={"split": "validation"})
-            recipe = recipe.model_copy(update={"evaluation": validation})
-            rows = search(recipe, folder, trials=trials, progress=progress)
-            outcome[name] = {"space": space(recipe), "best": rows[0], "trials": rows}
+            study = search(recipe, folder / name, trials=trials, prune=False, progress=progress)
+            outcome[name] = rows(study)
     command = f"python -m softwarp.studies.demo_search --trials {trials}"
     write_json(
         results / "demo_search.json",

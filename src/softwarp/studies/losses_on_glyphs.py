@@ -46,8 +46,8 @@ def study(name: str, folder: Path, trials: int, progress: Progress | None = None
     """Return what a loss reached: with its defaults on validation classes, with its best on test classes."""
     recipe = recipe_for(name)
     default = train(recipe, folder / "defaults" / name, resume=True, progress=progress).result()
-    best = search(recipe, folder / "search", trials=trials, progress=progress)[0]
-    settings = best["settings"] if best["value"] > default.metrics["map@r"] else {}
+    best = search(recipe, folder / "search" / name, trials=trials, prune=False, progress=progress).best
+    settings = best.settings if best.value > default.metrics["map@r"] else {}
     final = apply(recipe, settings)
     final = final.model_copy(update={"evaluation": final.evaluation.model_copy(update={"split": "test"})})
     run = train(final, folder / f"best_of_{trials}" / name, resume=True, progress=progress)

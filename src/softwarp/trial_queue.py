@@ -1,0 +1,251 @@
+"""The trials of a search, shared by its workers: in a journal file for one machine, or in a database."""
+
+import errno
+import json
+import os
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from softwarp.files import is_locked, locked_file
+from softwarp.samplers import alive_before
+
+HEARTBEAT = 60  # seconds between the signs of life of a worker in a database
+GRACE = 180  # seconds without one before its trial is returned to the queue
+POLL = 1.0  # seconds that a worker waits for the others before it looks again
+JOURNAL = "journal.log"
+WORKER = "worker"  # attribute of a trial: who holds it
+DONE = (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+class SurplusError(Exception):
+    """More trials were taken than asked for; the last ones are given back."""
+
+
+class Journal(JournalFileBackend):
+    """optuna's journal file with a lock that ends with its process; a line that was cut off is removed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.path = path
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        data = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        with locked_file(self.path), self.path.open("r+b", buffering=0) as file:
+            size = _whole_lines(self.path)
+            file.truncate(size)
+            file.seek(size)
+            try:
+                if file.write(data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except OSError as error:
+                file.truncate(size)
+                raise OSError(
+                    f"{self.path} cannot be written ({error.strerror}); free disk space, then give the same "
+                    "command again: finished trials are kept"
+                ) from None
+
+
+def _whole_lines(path: Path) -> int:
+    """Return the length of the file without a last line that has no end."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                return file.read().rfind(b"\n") + 1
+    return size
+
+
+class TrialQueue:
+    """A study and this worker's place in it.
+
+    With a journal, each worker holds a lock file that dies with it: a running trial without a living worker
+    is returned to the queue. With a database optuna's heartbeat does that.
+    """
+
+    def __init__(self, name: str, folder: Path, storage: str | None, **study: Any) -> None:
+        self.folder, self.shared, self.me = folder / "workers", storage is not None, uuid.uuid4().hex
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self.retry = RetryHeartbeatStaleTrialCallback()
+            kept = JournalStorage(Journal(folder / JOURNAL)) if storage is None else self._database(storage)
+            self.study = optuna.create_study(
+                study_name=name, storage=kept, direction="maximize", load_if_exists=True, **study
+            )
+
+    def _database(self, url: str) -> BaseStorage:
+        try:
+            return RDBStorage(
+                with_driver(url),
+                heartbeat_interval=HEARTBEAT,
+                grace_period=GRACE,
+                heartbeat_stale_trial_callback=self.retry,
+            )
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"--storage {without_password(url)} needs {error.name}: pip install 'softwarp[postgres]'"
+            ) from None
+        except Exception as error:  # sqlalchemy's and the driver's own
+            raise OSError(
+                f"--storage {without_password(url)} cannot be used ({_first_line(error)}); start the server, "
+                "or correct address, user, password and database"
+            ) from None
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Be one of the workers."""
+        if self.shared:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        own = self.folder / self.me
+        try:
+            with locked_file(own):
+                yield
+        finally:
+            own.unlink(missing_ok=True)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Keep other workers from taking a trial; the database needs no turns (see `is_surplus`)."""
+        if self.shared:
+            yield
+            return
+        with locked_file(self.folder / "turn"):
+            yield
+
+    def take_back(self) -> None:
+        """Return trials of workers that died to the queue."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            optuna.storages.fail_stale_trials(self.study)
+        if not self.shared:
+            for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                worker = trial.user_attrs.get(WORKER)
+                if worker is None or not is_locked(self.folder / worker):
+                    self.study.tell(trial.number, state=TrialState.FAIL)
+                    self.retry(self.study, trial)
+
+    def fill(self, points: list[dict[str, Any]]) -> int:
+        """Queue the points of a grid, unless they are there; return how many they are."""
+        with self.turn():
+            for point in points:
+                self.study.enqueue_trial(point, skip_if_exists=True)
+        return len(points)
+
+    def work(
+        self, attempt: Callable[[optuna.Trial], float], trials: int | None, *, distinct: bool = False
+    ) -> None:
+        """Take the next trial and tell what it reached; wait a moment if others have taken all.
+
+        Args:
+            attempt: returns the value of a trial.
+            trials: how many are asked for.
+            distinct: never twice with the same parameters.
+        """
+        judged = False
+        with ExitStack() as turn:
+            turn.enter_context(self.turn())
+            self.take_back()
+            if trials is not None and sum(self.count()) >= trials and not self.waiting():
+                turn.close()
+                time.sleep(POLL)
+                return
+
+            def objective(trial: optuna.Trial) -> float:
+                nonlocal judged
+                trial.set_user_attr(WORKER, self.me)
+                turn.close()
+                try:
+                    if self.is_surplus(trial.number, trials, distinct=distinct):
+                        raise SurplusError
+                    value = attempt(trial)
+                except (SurplusError, optuna.TrialPruned, UpdateFinishedTrialError):
+                    judged = True
+                    raise
+                except BaseException:
+                    self.put_back(trial)
+                    raise
+                judged = True
+                return value
+
+            try:
+                self.study.optimize(objective, n_trials=1, catch=(SurplusError,))
+            except (ValueError, AssertionError, UpdateFinishedTrialError):
+                if not judged:  # else others took this worker for dead, and its trial away: theirs counts
+                    raise
+
+    def is_surplus(self, number: int, trials: int | None, *, distinct: bool) -> bool:
+        """Return whether a trial is one too many: those with lower numbers are enough, or the same.
+
+        The storage numbers trials one by one, so all workers come to the same answer without a lock.
+        """
+        before = alive_before(self.study, number)
+        if trials is not None and len(before) >= trials:
+            return True
+        own = _given(self.study.get_trials(deepcopy=False)[number])
+        return distinct and any(_given(each) == own for each in before)
+
+    def put_back(self, trial: optuna.Trial) -> None:
+        """Queue a trial that this worker gives up; optuna then marks the first one as failed."""
+        self.retry(self.study, self.study.trials[trial.number])
+
+    def count(self) -> tuple[int, int]:
+        """Return how many trials are finished, and how many more are running or waiting."""
+        states = [trial.state for trial in self.study.get_trials(deepcopy=False)]
+        done = sum(state in DONE for state in states)
+        return done, sum(state != TrialState.FAIL for state in states) - done
+
+    def waiting(self) -> bool:
+        return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+
+
+def _given(trial: FrozenTrial) -> Any:
+    return trial.params or trial.system_attrs.get("fixed_params")
+
+
+def origin(trial: FrozenTrial) -> int:
+    """Return the number that the trial had before its workers died: its folder's."""
+    return int(trial.system_attrs.get("failed_trial", trial.number))
+
+
+def with_driver(url: str) -> str:
+    """Return the address with the driver that `softwarp[postgres]` installs.
+
+    >>> with_driver("postgresql://me@host/db")
+    'postgresql+psycopg://me@host/db'
+    """
+    for name in ("postgresql://", "postgres://"):
+        if url.startswith(name):
+            return "postgresql+psycopg://" + url.removeprefix(name)
+    return url
+
+
+def without_password(url: str) -> str:
+    """Return an address that may be shown.
+
+    >>> without_password("postgresql://me:secret@host/db")
+    'postgresql://me:***@host/db'
+    """
+    head, at, rest = url.rpartition("@")
+    scheme, slashes, who = head.partition("://")
+    return f"{scheme}{slashes}{who.partition(':')[0]}{':***' * (':' in who)}{at}{rest}" if at else url
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0]
