@@ -17,6 +17,7 @@ from softwarp.commands.losses import losses
 from softwarp.commands.recipes import recipes, show
 from softwarp.commands.search import search
 from softwarp.commands.train import train
+from softwarp.commands.tune import tune
 from softwarp.files import printable
 
 app = typer.Typer(
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, recipes, show, compare, evaluate, losses, embed, search, demo):
+for command in (train, tune, recipes, show, compare, evaluate, losses, embed, search, demo):
     app.command()(command)
 app.add_typer(data.app, name="data")
 app.add_typer(index.app, name="index")

@@ -6,6 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
@@ -77,6 +83,15 @@ def _suggest(trial: optuna.Trial, key: str, parameter: Parameter) -> Any:
     if parameter.kind == "int":
         return trial.suggest_int(key, int(parameter.low), int(parameter.high))
     return trial.suggest_float(key, parameter.low, parameter.high, log=parameter.logarithmic)
+
+
+def distribution(parameter: Parameter) -> BaseDistribution:
+    """Return a parameter as optuna knows it."""
+    if parameter.kind == "choice":
+        return CategoricalDistribution(parameter.choices)
+    if parameter.kind == "int":
+        return IntDistribution(int(parameter.low), int(parameter.high))
+    return FloatDistribution(parameter.low, parameter.high, log=parameter.logarithmic)
 
 
 def grid(space: Mapping[str, Parameter], cells: int, seed: int) -> list[dict[str, Any]]:

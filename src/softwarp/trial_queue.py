@@ -23,6 +23,7 @@ from softwarp.samplers import alive_before
 HEARTBEAT = 60  # seconds between the signs of life of a worker in a database
 GRACE = 180  # seconds without one before its trial is returned to the queue
 POLL = 1.0  # seconds that a worker waits for the others before it looks again
+ATTEMPTS = 10  # at making the tables of a new database, which other workers may be making
 JOURNAL = "journal.log"
 WORKER = "worker"  # attribute of a trial: who holds it
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -89,27 +90,44 @@ class TrialQueue:
 
     def _database(self, url: str) -> BaseStorage:
         try:
-            return RDBStorage(
-                with_driver(url),
-                heartbeat_interval=HEARTBEAT,
-                grace_period=GRACE,
-                heartbeat_stale_trial_callback=self.retry,
-            )
-        except ModuleNotFoundError as error:
+            from sqlalchemy.exc import IntegrityError, ProgrammingError
+
+            for _ in range(ATTEMPTS):
+                try:
+                    return RDBStorage(
+                        with_driver(url),
+                        heartbeat_interval=HEARTBEAT,
+                        grace_period=GRACE,
+                        heartbeat_stale_trial_callback=self.retry,
+                    )
+                except (IntegrityError, ProgrammingError) as error:  # another worker makes the same tables
+                    reason = error
+                    time.sleep(POLL)
+            raise reason
+        except ImportError:
             raise ValueError(
-                f"--storage {without_password(url)} needs {error.name}: pip install 'softwarp[postgres]'"
+                f"--storage {without_password(url)} needs a driver: pip install 'softwarp[postgres]'"
             ) from None
         except Exception as error:  # sqlalchemy's and the driver's own
+            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise OSError(
-                f"--storage {without_password(url)} cannot be used ({_first_line(error)}); start the server, "
-                "or correct address, user, password and database"
+                f"--storage {without_password(url)} cannot be used ({lines[0]}); start the server, or "
+                "correct address, user, password and database"
             ) from None
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Be one of the workers."""
+        """Be one of the workers; a database that no longer answers is an OSError."""
         if self.shared:
-            yield
+            from sqlalchemy.exc import SQLAlchemyError
+
+            try:
+                yield
+            except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+                raise OSError(
+                    f"the database of --storage no longer answers ({str(error).splitlines()[0]}); give the "
+                    "same command again when it does: finished trials are kept"
+                ) from None
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         own = self.folder / self.me
@@ -244,8 +262,3 @@ def without_password(url: str) -> str:
     head, at, rest = url.rpartition("@")
     scheme, slashes, who = head.partition("://")
     return f"{scheme}{slashes}{who.partition(':')[0]}{':***' * (':' in who)}{at}{rest}" if at else url
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0]

@@ -139,7 +139,7 @@ def search(
 def _pruner(recipe: Recipe) -> BasePruner:
     """Ends trials below the median of the others; settings are written out, as those of samplers."""
     epochs = sum(phase.epochs for phase in recipe.phases)
-    return MedianPruner(n_startup_trials=5, n_warmup_steps=epochs // 3, interval_steps=1, n_min_trials=1)
+    return MedianPruner(n_startup_trials=5, n_warmup_steps=epochs // 3 + 1, interval_steps=1, n_min_trials=1)
 
 
 def judged_recipe(recipe: Recipe, *, objective: str, prune: bool) -> Recipe:

@@ -1,0 +1,270 @@
+"""A finished search -> one self-contained page: history, importances, slices and parallel coordinates."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+from jinja2 import Environment, PackageLoader, select_autoescape
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from softwarp.files import write_text
+from softwarp.report.figures import COLOURS, svg
+from softwarp.samplers import distribution
+from softwarp.space import Parameter, number_of, on_bounds
+from softwarp.tables import Cell, Table, figure, metric_title
+from softwarp.tune import Study, Trial
+
+MARKS = {"complete": ("o", COLOURS[1]), "pruned": ("v", "#999999"), "blew up": ("x", COLOURS[0])}
+SHOWN = 10  # trials in the table
+FEWEST = 4  # trials that importances are computed from
+COLOUR_MAP = "viridis"
+
+
+def write_page(path: Path, studies: Mapping[str, Study], best: str, command: str) -> None:
+    """Write the page of one search, or of several that follow one another; nothing is loaded from elsewhere.
+
+    Args:
+        best: the recipe that was found, as YAML.
+    """
+    page = Environment(loader=PackageLoader("softwarp.report"), autoescape=select_autoescape(["jinja"]))
+    parts = [
+        {
+            "title": title,
+            "study": study,
+            "states": states(study),
+            "table": table(study),
+            "bounds": bound_sentences(study),
+            "history": draw_history(study),
+            "importances": draw_importances(importances(study)),
+            "slices": draw_slices(study),
+            "parallel": draw_parallel(study),
+        }
+        for title, study in studies.items()
+    ]
+    first = next(iter(studies.values()))
+    html = page.get_template("tuning.html.jinja").render(
+        parts=parts, best=best, command=command, loss=first.recipe.loss.name, data=first.recipe.data.name
+    )
+    write_text(path, html)
+
+
+def states(study: Study) -> str:
+    """Return how many trials ended in which way, in words."""
+    counts = {state: sum(trial.state == state for trial in study.trials) for state in MARKS}
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+
+
+def table(study: Study, most: int = SHOWN) -> Table:
+    """Return the best trials: value, how they ended, and their settings."""
+    keys = list(study.space)
+    rows = [
+        (
+            Cell(str(trial.number)),
+            Cell(trial.state),
+            Cell(figure(study.objective, trial.value), best=trial is study.best),
+            *(Cell(short_value(trial.settings[key])) for key in keys),
+        )
+        for trial in study.trials[:most]
+    ]
+    heads = ("trial", "state", metric_title(study.objective), *short_names(keys).values())
+    return Table(heads, tuple(rows), words=2)
+
+
+def short_table(study: Study, most: int = SHOWN) -> Table:
+    """Return the same for a terminal, where a column per key has no room."""
+    names = short_names(list(study.space))
+    rows = [
+        (
+            Cell(str(trial.number)),
+            Cell(trial.state),
+            Cell(", ".join(f"{name} {short_value(trial.settings[key])}" for key, name in names.items())),
+            Cell(figure(study.objective, trial.value), best=trial is study.best),
+        )
+        for trial in study.trials[:most]
+    ]
+    return Table(("trial", "state", "settings", metric_title(study.objective)), tuple(rows), words=3)
+
+
+def short_names(keys: list[str]) -> dict[str, str]:
+    """Return the last word of each key; as much more as tells two keys apart.
+
+    >>> short_names(["phases.0.epochs", "loss.settings.k1", "phases.1.loss_settings.k1"]).values()
+    dict_values(['epochs', 'settings.k1', 'loss_settings.k1'])
+    """
+    names = {}
+    for key in keys:
+        words, count = key.split("."), 1
+        while sum(f".{other}".endswith("." + ".".join(words[-count:])) for other in keys) > 1:
+            count += 1
+        names[key] = ".".join(words[-count:])
+    return names
+
+
+def short_value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def bound_sentences(study: Study) -> list[str]:
+    """Return a sentence for each best value that is on a bound of its range: the optimum may lie beyond."""
+    return [
+        f"the best {key} ({short_value(study.best.settings[key])}) is on the {end} bound of "
+        f"{study.space[key]}; widen it with --space {key}=..."
+        for key, end in on_bounds(study.space, study.best.settings).items()
+    ]
+
+
+def importances(study: Study) -> dict[str, float]:
+    """Return how much of the variance each key explains, by fANOVA, largest first; empty for few trials."""
+    import optuna
+
+    trials = [trial for trial in study.trials if trial.state == "complete"]
+    if len(trials) < FEWEST or len({trial.value for trial in trials}) < 2:
+        return {}
+    scratch = optuna.create_study(direction="maximize")
+    for trial in trials:
+        drawn = {
+            key: trial.settings[key] if each.kind == "choice" else _drawn(each, trial.settings[key])
+            for key, each in study.space.items()
+        }
+        ranges = {key: distribution(each) for key, each in study.space.items()}
+        scratch.add_trial(optuna.create_trial(params=drawn, distributions=ranges, value=trial.value))
+    evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=64, max_depth=64, seed=0)
+    return dict(optuna.importance.get_param_importances(scratch, evaluator=evaluator))
+
+
+def _drawn(parameter: Parameter, value: object) -> float:
+    number = min(max(number_of(value), parameter.low), parameter.high)  # type: ignore[arg-type]
+    return int(number) if parameter.kind == "int" else number
+
+
+def draw_history(study: Study) -> Markup:
+    """Return the value of each trial in the order they were drawn, and the best so far as a line."""
+    drawing = Figure(figsize=(10, 3.2), layout="constrained")
+    axes = drawing.subplots()
+    trials = sorted(study.trials, key=lambda trial: trial.number)
+    for state, (mark, colour) in MARKS.items():
+        some = [trial for trial in trials if trial.state == state]
+        if some:
+            axes.scatter(
+                [trial.number for trial in some],
+                [100 * trial.value for trial in some],
+                marker=mark,
+                color=colour,
+                label=state,
+                zorder=3,
+            )
+    best, line = -math.inf, []
+    for trial in trials:
+        best = max(best, 100 * trial.value if trial.state == "complete" else -math.inf)
+        line.append(best)
+    axes.step([t.number for t in trials], line, where="post", color=COLOURS[2], label="best so far")
+    axes.set(xlabel="trial", ylabel=metric_title(study.objective))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower right")
+    _plain(axes)
+    return svg(drawing)
+
+
+def draw_importances(shares: Mapping[str, float]) -> Markup:
+    """Return a bar per key; nothing if there are none."""
+    if not shares:
+        return Markup("")
+    drawing = Figure(figsize=(7, 0.5 + 0.35 * len(shares)), layout="constrained")
+    axes = drawing.subplots()
+    keys = list(shares)[::-1]
+    axes.barh(keys, [shares[key] for key in keys], color=COLOURS[1])
+    for place, key in enumerate(keys):
+        axes.text(shares[key], place, f" {shares[key]:.0%}", va="center", fontsize=9)
+    axes.set(xlim=(0, min(1.1, 1.15 * max(shares.values()))), xticks=[])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    return svg(drawing)
+
+
+def draw_slices(study: Study) -> Markup:
+    """Return a panel per key: the value of each trial over that key alone."""
+    columns = min(3, len(study.space))
+    rows = math.ceil(len(study.space) / columns)
+    drawing = Figure(figsize=(10, 2.8 * rows), layout="constrained")
+    panels = drawing.subplots(rows, columns, sharey=True, squeeze=False).flatten()
+    for panel in panels[len(study.space) :]:
+        panel.set_visible(False)
+    for panel, (key, parameter) in zip(panels, study.space.items(), strict=False):
+        for trial in study.trials:
+            mark, colour = MARKS[trial.state]
+            panel.scatter(
+                _position(parameter, trial, key),
+                100 * trial.value,
+                marker=mark,
+                color=colour,
+                s=18,
+                clip_on=False,
+            )
+        best = study.best
+        panel.scatter(
+            _position(parameter, best, key),
+            100 * best.value,
+            s=90,
+            facecolors="none",
+            edgecolors=COLOURS[0],
+            clip_on=False,
+        )
+        if parameter.kind == "choice":
+            panel.set_xticks(range(len(parameter.choices)), [str(choice) for choice in parameter.choices])
+        elif parameter.logarithmic:
+            panel.set_xscale("log")
+        if parameter.kind != "choice":
+            panel.set_xlim(parameter.low, parameter.high)
+        panel.set_xlabel(key, fontsize=9)
+        _plain(panel)
+    panels[0].set_ylabel(metric_title(study.objective))
+    return svg(drawing)
+
+
+def _position(parameter: Parameter, trial: Trial, key: str) -> float:
+    value = trial.settings[key]
+    return parameter.choices.index(value) if parameter.kind == "choice" else number_of(value)
+
+
+def draw_parallel(study: Study) -> Markup:
+    """Return a line per trial across all keys, each from its low to its high end; the best in front."""
+    drawing = Figure(figsize=(10, 4.2), layout="constrained")
+    axes = drawing.subplots()
+    values = [100 * trial.value for trial in study.trials if trial.state == "complete"]
+    scale = Normalize(min(values), max(values)) if values else Normalize(0, 1)
+    colours = matplotlib.colormaps[COLOUR_MAP]
+    for trial in reversed(study.trials):
+        places = [each.place(trial.settings[key]) for key, each in study.space.items()]
+        whole = trial.state == "complete"
+        axes.plot(
+            places,
+            color=colours(scale(100 * trial.value)) if whole else "#bbbbbb",
+            linewidth=2.5 if trial is study.best else 1,
+            alpha=0.9 if whole else 0.4,
+        )
+    names = short_names(list(study.space))
+    axes.set_xticks(range(len(names)), list(names.values()), fontsize=9)
+    axes.set(yticks=[], ylim=(-0.12, 1.12))
+    for place, parameter in enumerate(study.space.values()):
+        axes.axvline(place, color="#666666", linewidth=0.8)
+        low, high = (
+            (parameter.choices[0], parameter.choices[-1])
+            if parameter.kind == "choice"
+            else (f"{parameter.low:.3g}", f"{parameter.high:.3g}")
+        )
+        axes.text(place, -0.03, str(low), ha="center", va="top", fontsize=8)
+        axes.text(place, 1.03, str(high), ha="center", va="bottom", fontsize=8)
+    axes.spines[:].set_visible(False)
+    bar = drawing.colorbar(ScalarMappable(scale, COLOUR_MAP), ax=axes, label=metric_title(study.objective))
+    bar.outline.set_visible(False)
+    return svg(drawing)
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
