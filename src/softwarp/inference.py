@@ -14,8 +14,10 @@ from softwarp.data.decode import as_rgb, read_image
 from softwarp.data.glyphs import SIZE as GLYPH_SIZE
 from softwarp.data.images import ImageDataset, Transform, test_transform
 from softwarp.evaluate import embed_images
+from softwarp.model_folder import WEIGHTS, find_model_folder, read_config
 from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
+from softwarp.models.weights import load_weights
 from softwarp.runs import Run
 
 Picture = Path | str | Image.Image
@@ -102,15 +104,20 @@ class EmbeddingModel:
 
 
 def load(run: Path | str, *, device: str | torch.device | None = None) -> EmbeddingModel:
-    """Return the trained model of a run folder, or a pretrained one by its name, ready to embed images.
+    """Return a trained model, or a pretrained one by its name, ready to embed images.
 
     Args:
-        run: a run folder; or `efficientnet_lite0` or any timm name for pretrained features without training.
+        run: a run folder; a folder that `softwarp export --to hf` wrote, or the name of one on Hugging Face's
+            hub, `user/name`; or `efficientnet_lite0` or any timm name for pretrained features without
+            training.
         device: by default the GPU if there is one, otherwise the CPU.
     """
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if not Path(run).exists() and _is_backbone(str(run)):
         return _pretrained(str(run), place)
+    exported = find_model_folder(run)
+    if exported is not None:
+        return _from_model_folder(exported, place)
     folder = Run(Path(run))
     recipe, result = folder.recipe(), folder.result()
     network = Embedder(**recipe.model.model_dump() | {"pretrained": False})
@@ -144,6 +151,15 @@ def _pretrained(name: str, device: torch.device) -> EmbeddingModel:
         resize=max(crop, round(crop / float(config.get("crop_pct", 0.875)))),
         crop=crop,
         device=device,
+    )
+
+
+def _from_model_folder(folder: Path, device: torch.device) -> EmbeddingModel:
+    config = read_config(folder)
+    network = Embedder(**config.model.model_dump() | {"pretrained": False})
+    load_weights(network, folder / WEIGHTS)
+    return EmbeddingModel(
+        network.to(device).eval(), config.distance, resize=config.resize, crop=config.crop, device=device
     )
 
 

@@ -282,8 +282,8 @@ class Run:
         return [Item(file, name, split, int(place)) for file, name, split, place in kept]
 
 
-def read_json_as(kind: type[Model], path: Path) -> Model:
-    """Return a JSON file as a pydantic model; a ValueError names what is wrong with it."""
+def read_json_as(kind: type[Model], path: Path, *, cure: str = "restart the run with --fresh") -> Model:
+    """Return a JSON file as a pydantic model; a ValueError names what is wrong with it, and the cure."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
@@ -291,7 +291,7 @@ def read_json_as(kind: type[Model], path: Path) -> Model:
         place = ".".join(map(str, first["loc"]))
         raise ValueError(
             f"{path} is not what this version of softwarp writes ({place + ': ' if place else ''}"
-            f"{first['msg']}); it was written by another version or edited: restart the run with --fresh"
+            f"{first['msg']}); it was written by another version or edited: {cure}"
         ) from None
 
 

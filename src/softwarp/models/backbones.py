@@ -87,7 +87,7 @@ def _tokens_to_map(tokens: Tensor, aspect: float) -> Tensor:
     count = tokens.shape[1]
     rows = max(1, round((count * aspect) ** 0.5))
     rows = rows if count % rows == 0 else 1
-    return tokens.transpose(1, 2).reshape(len(tokens), -1, rows, count // rows)
+    return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, rows, count // rows)
 
 
 Backbone = SmallConvNet | BNInception | TimmBackbone

@@ -1,0 +1,174 @@
+"""`softwarp export`: a trained model as ONNX, torch.export, a Hugging Face folder or weights for timm."""
+
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from softwarp.export import Quantised
+    from softwarp.export_check import Check, Images
+    from softwarp.inference import EmbeddingModel
+
+
+class Format(StrEnum):
+    """What `--to` takes."""
+
+    onnx = "onnx"
+    torch_export = "torch-export"
+    hf = "hf"
+    timm = "timm"
+
+
+class Quantisation(StrEnum):
+    """What `--quantise` takes."""
+
+    int8 = "int8"
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="A run folder, or whatever else softwarp.load reads.")],
+    to: Annotated[Format, typer.Option(help="What to write.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The file to write: .onnx, .pt2, .safetensors; hf: a folder."),
+    ],
+    quantise: Annotated[
+        Quantisation | None, typer.Option(help="With --to onnx: int8 weights in linear layers, for CPUs.")
+    ] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(help="With --to hf: the licence of the weights for the model card, like mit."),
+    ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(metavar="USER/NAME", help="With --to hf: then upload it; a new repository is private."),
+    ] = None,
+    images: Annotated[
+        int, typer.Option(min=11, help="On about so many images the export is compared with torch.")
+    ] = 1000,
+) -> None:
+    """Write a model for production and say how far it is from torch.
+
+    \b
+    onnx          one file for onnxruntime and other runtimes; no torch needed there
+    torch-export  one .pt2 file, read by torch.export.load without softwarp
+    hf            a folder for Hugging Face: weights, config, model card; softwarp.load reads it
+    timm          the backbone alone, for timm.create_model(NAME, num_classes=0)
+
+    Graphs read bytes 0..255, resized and cropped, with any batch size, and normalise them themselves. What a
+    caller needs to know (resize, crop, distance) is in the metadata. A file that differs from torch by more
+    than rounding is not written; for int8, recall before and after is printed.
+    """
+    from softwarp.export_check import check_images
+    from softwarp.inference import load
+
+    _check_options(to, output, quantise, licence, push)
+    model = load(run, device="cpu")
+    shown = check_images(run, model, count=images)
+    if to is Format.hf:
+        _export_folder(run, model, output, shown, licence, push)
+    else:
+        _export_file(to, model, output, shown, int8=quantise is not None)
+
+
+def _check_options(
+    to: Format, output: Path, quantise: Quantisation | None, licence: str | None, push: str | None
+) -> None:
+    from softwarp.export import SUFFIXES
+
+    if quantise and to is not Format.onnx:
+        raise ValueError(f"--quantise needs --to onnx, not {to.value}")
+    if (licence or push) and to is not Format.hf:
+        raise ValueError(f"--licence and --push need --to hf, not {to.value}")
+    suffix = SUFFIXES.get(to.value, "")
+    if suffix and output.suffix != suffix:
+        raise ValueError(f"--to {to.value} writes a {suffix} file, not {output}; rename --output")
+
+
+def _export_file(to: Format, model: "EmbeddingModel", output: Path, images: "Images", *, int8: bool) -> None:
+    from softwarp import export as formats
+    from softwarp.export_check import compare
+    from softwarp.files import atomic_write
+
+    if to is Format.onnx:
+        content = formats.to_onnx(model)
+        forward = formats.run_onnx(content)
+    elif to is Format.torch_export:
+        content = formats.to_torch_export(model)
+        forward = formats.run_torch_export(content)
+    else:
+        content = formats.to_timm(model)
+        forward = formats.run_timm(content, model)
+    _report(compare(forward, model, images), to)
+    if int8:
+        whole, small = len(content), formats.quantise(content)
+        content = small.content
+        _report_int8(small, whole, compare(formats.run_onnx(content), model, images))
+    with atomic_write(output) as file:
+        file.write(content)
+    typer.echo(f"{output}: {_size(len(content))}")
+    _say_next(to, model, output)
+
+
+def _export_folder(
+    run: str, model: "EmbeddingModel", output: Path, images: "Images", licence: str | None, name: str | None
+) -> None:
+    from softwarp.export import push, write_model_folder
+    from softwarp.export_check import compare
+    from softwarp.inference import load
+    from softwarp.runs import Run
+
+    with TemporaryDirectory() as draft:  # what is written must be what load reads
+        write_model_folder(Path(draft), Run(Path(run)), model, licence=licence)
+        _report(compare(load(Path(draft), device="cpu").embed, model, images), Format.hf)
+    write_model_folder(output, Run(Path(run)), model, licence=licence)
+    typer.echo(f"{output}: config.json, model.safetensors, README.md (the model card: read and complete it)")
+    if name:
+        typer.echo(f"uploaded to {push(output, name)}")
+    typer.echo(f"next: softwarp.load({name or str(output)!r}).embed([...])")
+
+
+def _report(check: "Check", to: Format) -> None:
+    """Print how close the export is to torch; raise a ValueError if it is not."""
+    from softwarp.export_check import NEIGHBOURS
+
+    figures = f"largest difference {check.difference:.1e} (of embeddings up to {check.largest:.1f})"
+    if not check.close():
+        raise ValueError(f"--to {to.value} does not do what torch does: {figures}; nothing was written")
+    typer.echo(f"compared with torch on {check.images:,} {check.origin}: {figures}")
+    typer.echo(
+        f"the {NEIGHBOURS} nearest neighbours are the same for {check.same_neighbours:,} of them, in order"
+    )
+
+
+def _report_int8(small: "Quantised", whole: int, check: "Check") -> None:
+    """Print what int8 gains and costs."""
+    typer.echo(
+        f"int8: {_size(whole)} -> {_size(len(small.content))}; linear layers made int8: {small.linear}, "
+        f"convolutions left in float32: {small.convolutions}"
+    )
+    if check.recall is None:
+        typer.echo("int8: what recall it costs is unknown, for these images have no classes")
+        return
+    before, after = (100 * recall for recall in check.recall)
+    typer.echo(f"int8: Recall@1 {before:.1f} -> {after:.1f} ({after - before:+.1f}) on these images")
+    typer.echo(f"int8: the nearest neighbours are the same for {check.same_neighbours:,} of {check.images:,}")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+def _say_next(to: Format, model: "EmbeddingModel", output: Path) -> None:
+    from softwarp.export import INPUT, timm_name
+
+    if to is Format.onnx:
+        typer.echo(f"next: onnxruntime.InferenceSession({str(output)!r}).run(None, {{{INPUT!r}: pixels}})")
+    elif to is Format.torch_export:
+        typer.echo(f"next: torch.export.load({str(output)!r}).module()(pixels)")
+    else:
+        name = timm_name(model)
+        typer.echo(f"next: timm.create_model({name!r}, num_classes=0, checkpoint_path={str(output)!r})")
