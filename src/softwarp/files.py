@@ -61,6 +61,17 @@ def locked_file(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Yield whether this process could take the lock of a file, which is created if needed; do not wait.
+
+    Network file systems lock files, but not folders.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _open_to_lock(path, os.O_RDWR | os.O_CREAT) as handle:
+        yield _lock(handle, wait=False)
+
+
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the file."""
     if not path.exists():
