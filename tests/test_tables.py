@@ -59,3 +59,37 @@ def test_names_do_not_reach_the_terminal_raw():
     Console(file=out, width=80).print(table.terminal())
     assert r"\x1b[2Jrun [red]" in out.getvalue()
     assert "\x1b" not in out.getvalue()
+
+
+GROUPED = Table(
+    ("loss", "MAP@R", "P@1", "MAP@R"),
+    (
+        (Cell("a_b & 5%"), Cell("2.0 ± 0.1", best=True), Cell("3", second=True), Cell("−1")),
+        (Cell(r"c\d{}"), Cell("1", second=True), Cell("4", best=True), Cell("0")),
+    ),
+    groups=(("Complete", 2), ("Ensemble", 1)),
+)
+
+
+def test_latex_escapes_and_marks_best_and_second():
+    assert GROUPED.latex().splitlines() == [
+        r"\begin{tabular}{l | cc | c}",
+        r"\hline",
+        r" & \multicolumn{2}{c}{Complete} & \multicolumn{1}{c}{Ensemble} \\",
+        r"loss & MAP@R & P@1 & MAP@R \\",
+        r"\hline",
+        r"a\_b \& 5\% & \textbf{2.0 $\pm$ 0.1} & \underline{3} & $-$1 \\",
+        r"c\textbackslash d\{\} & \underline{1} & \textbf{4} & 0 \\",
+        r"\hline",
+        r"\end{tabular}",
+    ]
+    assert r"\begin{tabular}{l | cc}" in TABLE.latex()
+
+
+def test_groups_are_part_of_the_heads_where_cells_cannot_span():
+    assert GROUPED.markdown().splitlines()[::2] == [
+        "| loss | Complete MAP@R | Complete P@1 | Ensemble MAP@R |",
+        "| a_b & 5% | **2.0 ± 0.1** | <ins>3</ins> | −1 |",
+    ]
+    assert '<td class="second">3</td>' in GROUPED.html()
+    assert "<th>Ensemble MAP@R</th>" in GROUPED.html()

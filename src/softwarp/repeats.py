@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed -> mean, deviation, interval."""
+"""Runs that differ only in their seed -> mean, deviation, interval; tests of paired differences."""
 
 import math
 import statistics
@@ -52,6 +52,34 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
     mean, count = statistics.mean(values), len(values)
     half = float(stdtrit(count - 1, (1 + level) / 2)) * statistics.stdev(values) / math.sqrt(count)
     return mean - half, mean + half
+
+
+def t_test(differences: Sequence[float]) -> float:
+    """Return the two-sided p-value of Student's t for a mean of zero; 1 if all are zero.
+
+    >>> round(t_test([1.0, 2.0, 3.0]), 4)
+    0.0742
+    """
+    from scipy.special import stdtr
+
+    mean, count = statistics.mean(differences), len(differences)
+    error = statistics.stdev(differences) / math.sqrt(count)
+    if not error:
+        return 0.0 if mean else 1.0
+    return float(2 * stdtr(count - 1, -abs(mean) / error))
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number by Holm's method, in the order given.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected, highest = [0.0] * len(values), 0.0
+    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[place]))
+        corrected[place] = highest
+    return corrected
 
 
 def write_repeats(folder: Path, repeats: Repeats) -> None:

@@ -1,4 +1,7 @@
-"""Rows -> tables for the terminal, Markdown and HTML. Metrics are percentages, the best is bold."""
+"""Rows -> tables for the terminal, Markdown, LaTeX and HTML.
+
+Metrics are percentages, the best is bold, a second best may be underlined.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,22 +32,32 @@ LENGTHS = (
     "spectral_decay",
     "effective_rank",
 )
+LATEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": r"\textbackslash ", "±": r"$\pm$", "−": "$-$"}
+)
 
 
 @dataclass(frozen=True)
 class Cell:
     text: str
     best: bool = False
+    second: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of words on the left, columns of figures on the right."""
+    """Columns of words on the left, columns of figures on the right.
+
+    Args:
+        words: number of columns of words.
+        groups: title and width of each group of figures, from the left; together as wide as all figures.
+    """
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     title: str = ""
-    words: int = 1  # number of columns of words
+    words: int = 1
+    groups: tuple[tuple[str, int], ...] = ()
 
     def terminal(self) -> "RichTable":
         """Return the table for rich to print; words wrap if there is no room, figures do not."""
@@ -56,26 +69,44 @@ class Table:
             Column(head, overflow="fold", min_width=min(12, max(len(row[place].text) for row in self.rows)))
             if place < self.words
             else Column(head, justify="right", no_wrap=True)
-            for place, head in enumerate(self.heads)
+            for place, head in enumerate(self._whole_heads())
         ]
         table = RichTable(*columns, title=self.title or None)
         for row in self.rows:
-            table.add_row(*(Text(printable(cell.text), style="bold" if cell.best else "") for cell in row))
+            table.add_row(*(Text(printable(cell.text), style=_style(cell)) for cell in row))
         return table
 
     def markdown(self) -> str:
         """Return the table in GitHub Markdown, one line per row."""
         rules = ["---" if place < self.words else "---:" for place in range(len(self.heads))]
-        rows = [[f"**{cell.text}**" if cell.best else cell.text for cell in row] for row in self.rows]
-        lines = [list(self.heads), rules, *rows]
+        rows = [[_wrapped(cell, "**{}**", "<ins>{}</ins>") for cell in row] for row in self.rows]
+        lines = [list(self._whole_heads()), rules, *rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
+    def latex(self) -> str:
+        """Return the table as a LaTeX tabular."""
+        figures = len(self.heads) - self.words
+        widths = [width for _, width in self.groups] or [figures]
+        columns = " | ".join(["l" * self.words, *("c" * width for width in widths)])
+        heads = [[_latex(head) for head in self.heads]]
+        if self.groups:
+            titles = (rf"\multicolumn{{{width}}}{{c}}{{{_latex(title)}}}" for title, width in self.groups)
+            heads.insert(0, ["" for _ in range(self.words)] + list(titles))
+        rows = [[_latex_cell(cell) for cell in row] for row in self.rows]
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline"]
+        lines += [" & ".join(line) + r" \\" for line in heads] + [r"\hline"]
+        lines += [" & ".join(line) + r" \\" for line in rows] + [r"\hline", r"\end{tabular}"]
+        return "\n".join(lines) + "\n"
+
     def html(self) -> Markup:
-        """Return a <table> element; the best cells have the class `best`."""
-        heads = Markup("").join(Markup("<th>{}</th>").format(head) for head in self.heads)
+        """Return a <table> element; cells have the class `best` or `second`."""
+        heads = Markup("").join(Markup("<th>{}</th>").format(head) for head in self._whole_heads())
         rows = (
             Markup("").join(
-                Markup("<td{}>{}</td>").format(Markup(' class="best"' if cell.best else ""), cell.text)
+                Markup("<td{}>{}</td>").format(
+                    Markup(' class="best"' if cell.best else ' class="second"' if cell.second else ""),
+                    cell.text,
+                )
                 for cell in row
             )
             for row in self.rows
@@ -83,6 +114,30 @@ class Table:
         return Markup("<table><tr>{}</tr>{}</table>").format(
             heads, Markup("").join(Markup("<tr>{}</tr>").format(row) for row in rows)
         )
+
+    def _whole_heads(self) -> tuple[str, ...]:
+        """The heads, each with the title of its group."""
+        titles = [title for title, width in self.groups for _ in range(width)]
+        titles = [""] * (len(self.heads) - len(titles)) + titles
+        return tuple(f"{title} {head}".strip() for title, head in zip(titles, self.heads, strict=True))
+
+
+def _style(cell: Cell) -> str:
+    return "bold" if cell.best else "underline" if cell.second else ""
+
+
+def _wrapped(cell: Cell, best: str, second: str) -> str:
+    return (best if cell.best else second if cell.second else "{}").format(cell.text)
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = _latex(cell.text)
+    return rf"\textbf{{{text}}}" if cell.best else rf"\underline{{{text}}}" if cell.second else text
+
+
+def _latex(text: str) -> str:
+    """Text with LaTeX's own characters escaped."""
+    return text.translate(LATEX)
 
 
 def metric_title(name: str) -> str:

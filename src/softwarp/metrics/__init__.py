@@ -2,13 +2,14 @@
 
 from softwarp.metrics.clustering import clustering_metrics
 from softwarp.metrics.geometry import average_distance_to_proxy, geometry_metrics
-from softwarp.metrics.intervals import bootstrap_over_classes
+from softwarp.metrics.intervals import bootstrap_means, bootstrap_over_classes
 from softwarp.metrics.neighbours import nearest_neighbours
 from softwarp.metrics.retrieval import retrieval_metrics, retrieval_per_query
 from softwarp.metrics.verification import combine_flipped, pair_distances, verification_metrics
 
 __all__ = [
     "average_distance_to_proxy",
+    "bootstrap_means",
     "bootstrap_over_classes",
     "clustering_metrics",
     "combine_flipped",

@@ -24,20 +24,35 @@ def bootstrap_over_classes(
         raise ValueError(f"samples must be at least 1 and level between 0 and 1; got {samples} and {level}")
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed is {seed}; a generator takes 0 to {2**63 - 1}")
+    means = bootstrap_means(values[:, None], labels, samples=samples, seed=seed)[:, 0]
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = torch.quantile(means, tails).tolist()
+    return low, high
+
+
+def bootstrap_means(values: Tensor, labels: Array, *, samples: int, seed: int = 0) -> Tensor:
+    """The means of each column of per-query values [N, L], over classes drawn with replacement: [samples, L].
+
+    Every column sees the same draws, so differences of columns are paired. Queries that are NaN in any column
+    are left out. NaN if there are no others.
+
+    >>> values = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> bootstrap_means(values, torch.tensor([0, 1]), samples=5).diff().unique()
+    tensor([1.], dtype=torch.float64)
+    """
     truth = check_labels(labels, len(values), torch.device("cpu"))
     values = values.detach().cpu().double()
-    counted = ~values.isnan()
+    counted = ~values.isnan().any(dim=1)
     if not counted.any():
-        return torch.nan, torch.nan
+        return torch.full((samples, values.shape[1]), torch.nan, dtype=torch.float64)
     classes, numbers = torch.unique(truth[counted], return_inverse=True)
-    sums = torch.zeros(len(classes), dtype=torch.float64).index_add_(0, numbers, values[counted])
+    sums = torch.zeros(len(classes), values.shape[1], dtype=torch.float64)
+    sums.index_add_(0, numbers, values[counted])
     counts = torch.bincount(numbers).double()
     generator = torch.Generator().manual_seed(seed)
     means = []
     for start in range(0, samples, SAMPLES_AT_ONCE):
         shape = (min(SAMPLES_AT_ONCE, samples - start), len(classes))
         drawn = torch.randint(len(classes), shape, generator=generator)
-        means.append(sums[drawn].sum(dim=1) / counts[drawn].sum(dim=1))
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    low, high = torch.quantile(torch.cat(means), tails).tolist()
-    return low, high
+        means.append(sums[drawn].sum(dim=1) / counts[drawn].sum(dim=1, keepdim=True))
+    return torch.cat(means)
