@@ -205,13 +205,16 @@ class EvaluationPart(Part):
     fold_of: Literal["validation", "test"] = Field(
         "test", description="folds are cut from the classes that this split, without folds, trains on"
     )
+    test_classes: Literal["given", "second_half"] = Field(
+        "given", description="those of the data set, or the second half of all classes, whatever it says"
+    )
     interpolations: tuple[Share, ...] = Field(
         (), description="each look judges these shares of the way from the start (see wise_ft), too, by class"
     )
 
     def plan(self) -> SplitPlan:
         """Return which classes train and which are judged."""
-        return SplitPlan(self.split, self.fold, self.folds, self.fold_seed, self.fold_of)
+        return SplitPlan(self.split, self.fold, self.folds, self.fold_seed, self.fold_of, self.test_classes)
 
     @model_validator(mode="after")
     def _fold_exists(self) -> "EvaluationPart":
@@ -322,8 +325,9 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def recipe_names() -> list[str]:
-    """Return the names of the recipes that ship with softwarp."""
-    return sorted(path.stem for path in _folder().glob("*.yaml") if not path.stem.startswith("table_"))
+    """Return the names of the recipes that ship with softwarp; those of a study start with its name."""
+    found = (path.relative_to(_folder()).with_suffix("").as_posix() for path in _folder().rglob("*.yaml"))
+    return sorted(name for name in found if not name.startswith("table_"))
 
 
 def find_recipe(name: str) -> Path:
@@ -334,13 +338,16 @@ def find_recipe(name: str) -> Path:
     """
     if Path(name).is_file():
         return Path(name)
-    packaged = _folder() / f"{Path(name).stem}.yaml"
-    if packaged.stem not in recipe_names():
-        near = get_close_matches(Path(name).stem, recipe_names(), n=1)
+    parts = Path(name).with_suffix("").parts if Path(name).suffix in (".yaml", ".yml") else Path(name).parts
+    endings = ("/".join(parts[place:]) for place in range(len(parts)))  # the longest first
+    packaged = next((ending for ending in endings if ending in recipe_names()), None)
+    if packaged is None:
+        near = get_close_matches("/".join(parts), recipe_names(), n=1)
+        near = near or get_close_matches(parts[-1] if parts else "", recipe_names(), n=1)
         answer = f"did you mean {near[0]}?" if near else "`softwarp recipes` lists them"
         what = "file" if Path(name).suffix in (".yaml", ".yml") else "recipe"
         raise ValueError(f"there is no {what} {name}; {answer}")
-    return packaged
+    return _folder() / f"{packaged}.yaml"
 
 
 def _folder() -> Path:

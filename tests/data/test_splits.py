@@ -6,7 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softwarp.data.splits import SplitPlan, divide, fold_classes, items_of, random_roles, split_classes
+from softwarp.data.splits import (
+    SplitPlan,
+    divide,
+    fold_classes,
+    items_of,
+    limit,
+    random_roles,
+    split_classes,
+)
 
 
 @given(st.integers(3, 500), st.integers(0, 100))
@@ -303,3 +311,37 @@ def test_folds_of_what_validation_trains_leave_its_classes_alone(splits):
         all_of_it = divide(labels, splits, SplitPlan("validation", fold, 2, fold_seed=0))
         assert len(all_of_it.train) > len(division.train)
     assert sorted(trained) == whole.train.tolist()
+
+
+@given(
+    st.integers(10, 60),
+    st.integers(2, 5),
+    st.sampled_from([None, "mixed"]),
+    st.sampled_from([None, 10, 15]),
+    st.booleans(),
+)
+def test_folds_of_the_first_half_and_the_second_half_are_pairwise_disjoint(
+    classes, folds, splits, most, keep
+):
+    folds = min(folds, (min(classes // 2, most or classes)) // 2)
+    labels = np.arange(2 * classes) % classes
+    if splits:  # what the data set says does not matter
+        splits = [("train", "validation", "test")[label % 3] for label in labels.tolist()]
+    settings = {"keep_validation": keep, "max_classes": most}
+
+    def divided(split, fold):
+        plan = SplitPlan(split, fold, folds, test_classes="second_half")
+        return limit(divide(labels, splits, plan, **settings), labels, most)
+
+    held_out = [classes_of(labels, divided("validation", fold).queries) for fold in range(folds)]
+    whole = divided("test", None)
+    groups = [*held_out, classes_of(labels, whole.queries)]
+    assert len(set().union(*groups)) == sum(map(len, groups))  # pairwise disjoint
+    first, second = range((classes + 1) // 2), range((classes + 1) // 2, classes)
+    assert groups[-1] == list(second)[:most]
+    assert sorted(chain(*held_out)) == list(first)[:most] == classes_of(labels, whole.train)
+    for fold in range(folds):
+        for split in ("validation", "test"):
+            division = divided(split, fold)
+            assert set(classes_of(labels, division.train)) == set(chain(*held_out)) - set(held_out[fold])
+        assert classes_of(labels, divided("test", fold).queries) == groups[-1]

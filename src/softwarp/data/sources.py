@@ -111,14 +111,16 @@ def glyph_source(*, plan: SplitPlan, max_classes: int | None = None) -> Source:
     """Return the built-in glyphs.
 
     A quarter of the characters is for test and a quarter, `validation`, for search: these are never trained
-    on and are in no fold, so they can be used to choose settings for every protocol.
+    on and are in no fold, so they can be used to choose settings for every protocol, except for one whose
+    test classes are the second half.
     """
     glyphs = load_glyphs()
     labels = glyphs.labels.numpy()
     files = [glyph_name(character, style) for character in glyphs.characters for style in STYLES]
     roles = random_roles(labels, validation=0.25, test=0.25)
     table = Table(Path(), tuple(files), labels, tuple(glyphs.characters), tuple(roles))
-    division = limit(divide(labels, roles, plan, keep_validation=True), labels, max_classes)
+    division = divide(labels, roles, plan, keep_validation=True, max_classes=max_classes)
+    division = limit(division, labels, max_classes)
 
     def images(positions: Positions, labels: Tensor) -> tuple[Images, Images]:
         store = MemoryStore(glyphs.images[positions], [files[item] for item in positions.tolist()])
@@ -147,7 +149,8 @@ def image_source(
 ) -> Source:
     """Return the images of a data set on disk, divided by class according to the plan."""
     table = read_table(name, root, depth=depth, strict=strict)
-    division = limit(divide(table.labels, table.splits, plan, names=table.names), table.labels, max_classes)
+    division = divide(table.labels, table.splits, plan, names=table.names, max_classes=max_classes)
+    division = limit(division, table.labels, max_classes)
     to_train = train_transform(
         transform, resize=resize, crop=crop, scale=scale, color_jitter=color_jitter, erase=erase
     )

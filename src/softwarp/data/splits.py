@@ -31,6 +31,8 @@ class SplitPlan:
         fold_of: what is cut into folds: the classes that a plan without a fold trains on to judge `test`,
             which are all training classes, or to judge `validation`. With the latter something can be chosen
             by folds before it is judged on validation classes.
+        test_classes: which are for test: those that the data set says, or the second half of all classes in
+            their order, whatever it says.
     """
 
     split: Judged = "validation"
@@ -38,6 +40,7 @@ class SplitPlan:
     folds: int = 4
     fold_seed: int | None = None
     fold_of: Judged = "test"
+    test_classes: Literal["given", "second_half"] = "given"
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,17 @@ def random_roles(labels: Positions, *, validation: float, test: float, seed: int
     return named
 
 
+def halves(labels: Positions) -> list[str]:
+    """Return train for the labels of the first half of the classes, test for the others.
+
+    >>> halves(np.array([7, 9, 3, 5, 5]))
+    ['test', 'test', 'train', 'train', 'train']
+    """
+    classes = np.unique(labels)
+    last = classes[(len(classes) - 1) // 2]
+    return ["train" if label <= last else "test" for label in labels.tolist()]
+
+
 def fold_classes(classes: Positions, *, folds: int, seed: int | None = None) -> list[Positions]:
     """Return the classes cut into sorted folds, whose sizes differ by at most one.
 
@@ -155,6 +169,7 @@ def divide(
     seed: int = 0,
     names: Sequence[str] | None = None,
     keep_validation: bool = False,
+    max_classes: int | None = None,
 ) -> Division:
     """Return which items train and which are judged.
 
@@ -169,11 +184,14 @@ def divide(
         seed: draws that quarter. It is not the training seed: all seeds must face the same test.
         names: of the classes, for messages.
         keep_validation: the split "validation" is for search alone: it never trains and is in no fold.
+        max_classes: cut folds from this many of the training classes, the first ones.
 
     >>> labels, splits = np.array([0, 0, 1, 1, 2, 2, 3, 3]), ["train"] * 4 + ["test"] * 4
     >>> divide(labels, splits, SplitPlan("test"))
     Division(train=array([0, 1, 2, 3]), queries=array([4, 5, 6, 7]), gallery=None)
     """
+    if plan.test_classes == "second_half":
+        splits, keep_validation = halves(labels), False
     where = _roles(labels, splits, seed)
     trainable = [where["train"]] if keep_validation else [where["train"], where["validation"]]
     known = np.sort(np.concatenate(trainable))
@@ -183,10 +201,12 @@ def divide(
         _check_disjoint(labels, division.train, division.queries, names)
     else:
         if plan.fold is not None and plan.fold_of == "validation":
-            whole = SplitPlan("validation")
+            whole = SplitPlan("validation", test_classes=plan.test_classes)
             known = divide(
                 labels, splits, whole, seed=seed, names=names, keep_validation=keep_validation
             ).train
+        if plan.fold is not None:
+            known = known[np.isin(labels[known], np.unique(labels[known])[:max_classes])]
         held_out = np.isin(labels[known], _held_out(labels[known], plan))
         judged = (known[held_out], None) if plan.split == "validation" else _evaluated(where)
         division = Division(known[~held_out], *judged)
