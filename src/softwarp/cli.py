@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 
 from softwarp.commands import data, index
+from softwarp.commands.benchmark import benchmark
 from softwarp.commands.compare import compare
 from softwarp.commands.demo import demo
 from softwarp.commands.embed import embed
 from softwarp.commands.evaluate import evaluate
 from softwarp.commands.export import export
 from softwarp.commands.losses import losses
+from softwarp.commands.reality_check import reality_check
 from softwarp.commands.recipes import recipes, show
 from softwarp.commands.search import search
 from softwarp.commands.train import train
@@ -29,7 +31,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, tune, recipes, show, compare, evaluate, losses, embed, search, export, demo):
+for command in (
+    train,
+    tune,
+    benchmark,
+    reality_check,
+    recipes,
+    show,
+    compare,
+    evaluate,
+    losses,
+    embed,
+    search,
+    export,
+    demo,
+):
     app.command()(command)
 app.add_typer(data.app, name="data")
 app.add_typer(index.app, name="index")

@@ -233,6 +233,11 @@ class Run:
         """Remove the last checkpoint, so that the next one does not replace the good one before it."""
         (self.folder / CHECKPOINTS[0]).unlink(missing_ok=True)
 
+    def remove_checkpoints(self) -> None:
+        """Remove what only an unfinished run needs; of many runs it would fill the disk."""
+        for name in CHECKPOINTS:
+            (self.folder / name).unlink(missing_ok=True)
+
     def save_model(self, state: Mapping[str, Tensor]) -> None:
         with atomic_write(self.folder / "model.safetensors") as file:
             file.write(save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))

@@ -132,7 +132,7 @@ def search(
                 progress.update(bar, completed=queue.count()[0])
         finished = _trials(queue.study, space, folder)
     if all(trial.state == "blew up" for trial in finished):
-        raise ValueError(f"all {len(finished)} trials blew up, the last with: {finished[-1].error}")
+        raise BlowUpError(f"all {len(finished)} trials blew up, the last with: {finished[-1].error}")
     return Study(recipe, space, objective, tuple(finished))
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def write_report(path: Path, runs: dict[str, Run], table: Table, caption: str, c
         neighbours=NEIGHBOURS,
         projected=PROJECTED,
         curves=curves({title: run.history() for title, run in runs.items()}),
-        gallery=gallery(images, spaces),
+        gallery=gallery(lambda item: picture(images[item]), spaces),
         projections={
             title: projection(*_first_classes(embeddings, labels), distance, names)
             for title, (embeddings, labels, distance) in spaces.items()
@@ -54,10 +55,17 @@ def write_report(path: Path, runs: dict[str, Run], table: Table, caption: str, c
     write_text(path, html)
 
 
-def gallery(images: Tensor, spaces: dict[str, tuple[Tensor, Tensor, str]]) -> list[dict[str, Any]]:
-    """Return each loss's nearest images, for some queries that not every loss answers perfectly."""
+def gallery(
+    show: Callable[[int], str], spaces: dict[str, tuple[Tensor, Tensor, str]]
+) -> list[dict[str, Any]]:
+    """Return each loss's nearest images, for some queries that not every loss answers perfectly.
+
+    Args:
+        show: the image of an item, as a data URI.
+        spaces: by loss, embeddings, labels and distance.
+    """
     found = {
-        title: nearest_neighbours(embeddings, NEIGHBOURS, distance=distance)[1]
+        title: nearest_neighbours(embeddings, min(NEIGHBOURS, len(embeddings) - 1), distance=distance)[1]
         for title, (embeddings, _, distance) in spaces.items()
     }
     _, labels, _ = next(iter(spaces.values()))
@@ -68,12 +76,12 @@ def gallery(images: Tensor, spaces: dict[str, tuple[Tensor, Tensor, str]]) -> li
     chosen = candidates[places].tolist()
     return [
         {
-            "query": picture(images[query]),
+            "query": show(query),
             "answers": [
                 {
                     "loss": title,
                     "items": [
-                        {"image": picture(images[index]), "right": hit}
+                        {"image": show(index), "right": hit}
                         for index, hit in zip(
                             found[title][query].tolist(), right[title][query].tolist(), strict=True
                         )

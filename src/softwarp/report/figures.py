@@ -1,6 +1,7 @@
 """Figures as SVG text, drawn by matplotlib without a display."""
 
 import io
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -10,6 +11,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
+
+from softwarp.comparisons import Pair
 
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # safe for colour-blind readers
 
@@ -61,3 +64,31 @@ def svg(figure: Figure) -> Markup:
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return Markup(text[text.index("<svg") :])
+
+
+def differences(seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]) -> Markup:
+    """Return each seed's value, and how far each row is behind the first, with intervals; in percent."""
+    figure = Figure(figsize=(10, 0.8 + 0.3 * len(seeds)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for place, (name, values) in enumerate(seeds.items()):
+        points = [100 * value for value in values]
+        left.plot(points, [place] * len(points), "o", color=COLOURS[1], markersize=4)
+        left.plot([sum(points) / len(points)], [place], "|", color="black", markersize=12)
+        if name in behind:
+            pair = behind[name]
+            for interval, width in ((pair.over_seeds, 1), (pair.over_classes, 4)):
+                if interval:
+                    right.plot(
+                        [-100 * end for end in interval], [place] * 2, color=COLOURS[0], linewidth=width
+                    )
+            right.plot([-100 * pair.difference], [place], "o", color="black", markersize=4)
+    lowest = max((max(pair.difference, pair.over_classes[1]) for pair in behind.values()), default=0.0)
+    right.set_xlim(-115 * lowest - 1, 15 * lowest + 1)
+    right.axvline(0, color="grey", linewidth=1)
+    left.set(yticks=range(len(seeds)), yticklabels=list(seeds), xlabel="MAP@R (%)")
+    right.set(xlabel="difference from the best (points)")
+    left.invert_yaxis()
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.3)
+    return svg(figure)

@@ -1,0 +1,259 @@
+"""Losses compared fairly: equal search on validation classes, the same seeds, one look at test classes."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from softwarp.comparisons import Pair, compare_all
+from softwarp.files import write_json
+from softwarp.losses import LOSSES, build_loss, card_of
+from softwarp.losses.contract import class_vectors_of
+from softwarp.metrics import retrieval_per_query
+from softwarp.overrides import change_loss, write_out
+from softwarp.recipe import Recipe, parse_recipe
+from softwarp.repeats import Repeats, read_repeats, summarise, write_repeats
+from softwarp.runs import Run, environment
+from softwarp.space import on_bounds
+from softwarp.tasks import Task, open_study
+from softwarp.train import BlowUpError, train
+from softwarp.tune import apply, search
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+METRIC = "map@r"  # searched and compared by
+METRICS = (METRIC, "recall@1", "r_precision")
+
+
+class Entry(BaseModel):
+    """What one loss reached on the test classes, by metric; without figures if a training blew up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    loss: str
+    title: str
+    settings: dict[str, float | int | str | bool]  # found by the search
+    on_bounds: dict[str, str]  # those of them that are at the lower or upper end of their range
+    validation: float | None  # what it found
+    mean: dict[str, float]
+    deviation: dict[str, float]
+    seeds: dict[str, tuple[float, ...]]  # the value of each seed
+    seconds: float  # of one training
+    blew_up: str = ""  # the message
+
+
+class Benchmark(BaseModel):
+    """All losses, best first, and all pairs: benchmark.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    version: Literal[1] = Field(1, alias="schema")
+    command: str
+    trials: int
+    seeds: int
+    classes: dict[str, int]
+    images: dict[str, int]
+    entries: tuple[Entry, ...]
+    pairs: tuple[Pair, ...]
+    recipe: dict[str, Any]  # of the first loss, before the search
+    data_sha256: str
+    environment: dict[str, Any]
+
+    def behind(self, loss: str) -> Pair | None:
+        """Return the pair of the best loss and this one."""
+        best = self.entries[0].loss
+        return next((pair for pair in self.pairs if (pair.first, pair.second) == (best, loss)), None)
+
+
+def parse_losses(text: str, *, fewest: int = 2) -> list[str]:
+    """Return the losses that a list names, each once; a ValueError names an unknown one.
+
+    >>> parse_losses("arcface, hist"), len(parse_losses("all")) == len(LOSSES)
+    (['arcface', 'hist'], True)
+    """
+    names = list(LOSSES) if text.strip() == "all" else [name.strip() for name in text.split(",")]
+    for name in names:
+        card_of(name)
+    if len(set(names)) < fewest:
+        raise ValueError(f"--losses {text}: a comparison needs two losses, like arcface,hist; or all")
+    return list(dict.fromkeys(names))
+
+
+def recipe_for_each(recipe: Recipe, losses: Sequence[str]) -> dict[str, Recipe]:
+    """Return the recipe with each loss: same data, model, optimizer, epochs, batches; defaults of its own.
+
+    Batches get as many samples per class as the most demanding loss needs. Where the recipe starts proxies
+    at class means, every loss with one vector per class does.
+    """
+    settings = recipe.model_dump(mode="json")
+    settings["batches"] = _batches_for_all(recipe, losses)
+    found = {}
+    for name in losses:
+        other = next(each for each in LOSSES if each != name)  # from another, so that all get their defaults
+        changed = change_loss({**settings, "loss": {"name": other}}, name)
+        changed["batches"] = settings["batches"]
+        if recipe.loss.proxy_init and _one_vector_per_class(name):
+            changed["loss"]["proxy_init"] = recipe.loss.proxy_init
+        found[name] = parse_recipe(changed)
+    return found
+
+
+def judged_once(recipe: Recipe) -> Recipe:
+    """Return the recipe judged on the test classes at its end, and nowhere on the way."""
+    settings = recipe.model_dump(mode="json")
+    settings["evaluation"] |= {"split": "test", "patience": None, "every": 0}
+    return parse_recipe(settings)
+
+
+def tasks_of(
+    recipes: Mapping[str, Recipe], *, trials: int, seeds: int, storage: str | None = None
+) -> list[Task]:
+    """Return all trainings: one search per loss, then one run per seed."""
+    tasks = []
+    for name, recipe in recipes.items():
+        before = f"{name}/search"
+        act = partial(find_best, recipe=recipe, trials=trials, storage=storage)
+        tasks.append(Task(before, act, "outcome.json", trainings=trials, shared=True))
+        for seed in range(recipe.seed, recipe.seed + seeds):
+            act = partial(_train, recipe=recipe.model_copy(update={"seed": seed}))
+            tasks.append(Task(f"{name}/seed-{seed}", act, "outcome.json", after=(before,)))
+    return tasks
+
+
+def open_benchmark(folder: Path, recipes: Mapping[str, Recipe], *, trials: int) -> None:
+    """Refuse a folder that holds another benchmark; more losses and more seeds may be added to one."""
+    recipe = write_out(next(iter(recipes.values()))) | {"loss": None}
+    for phase in recipe["phases"]:
+        phase |= {"proxy_learning_rate": None, "proxy_travel": None}  # these follow from the loss
+    open_study(folder, {"kind": "benchmark", "trials": trials, "recipe": recipe})
+
+
+def find_best(folder: Path, progress: "Progress | None", *, recipe: Recipe, trials: int, **how: Any) -> None:
+    """Search on validation classes, or folds; write the best settings.
+
+    Args:
+        how: as `search` takes it.
+    """
+    try:
+        study = search(recipe, folder, trials=trials, objective=METRIC, progress=progress, **how)
+        best, bounds = study.best, on_bounds(study.space, study.best.settings)
+        content = {"settings": best.settings, "on_bounds": bounds, "value": best.value, "blew_up": ""}
+    except BlowUpError as error:
+        content = {"settings": {}, "on_bounds": {}, "value": None, "blew_up": str(error)}
+    write_json(folder / "outcome.json", content)
+
+
+def _train(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
+    """Train with what the search found and judge on test classes; write MAP@R of every class."""
+    found = read_outcome(folder.parent / "search")
+    content: dict[str, Any] = {"blew_up": found["blew_up"]}
+    if not found["blew_up"]:
+        try:
+            run = train(apply(recipe, found["settings"]), folder, resume=True, progress=progress)
+            content["classes"] = values_by_class(run)
+            run.remove_checkpoints()
+        except BlowUpError as error:
+            content["blew_up"] = str(error)
+    write_json(folder / "outcome.json", content)
+
+
+def read_outcome(folder: Path) -> dict[str, Any]:
+    """Return what a task wrote."""
+    content: dict[str, Any] = json.loads((folder / "outcome.json").read_text())
+    return content
+
+
+def values_by_class(run: Run) -> dict[str, tuple[float, int]]:
+    """Return the mean MAP@R of every class and how many queries it is of."""
+    arrays, distance = run.load_embeddings(), run.result().distance
+    labels = arrays["labels"]
+    values = retrieval_per_query(
+        arrays["embeddings"],
+        labels,
+        gallery=arrays.get("gallery"),
+        gallery_labels=arrays.get("gallery_labels"),
+        ks=(1,),
+        distance=distance,
+    )[METRIC]
+    names = dict(zip(labels.tolist(), (item.class_name for item in run.items()), strict=True))
+    asked = labels[~values.isnan()]
+    return {
+        names[label]: (float(values[labels == label].nanmean()), int((asked == label).sum()))
+        for label in asked.unique().tolist()
+    }
+
+
+def read_benchmark(
+    folder: Path, recipes: Mapping[str, Recipe], *, trials: int, seeds: int, command: str
+) -> Benchmark:
+    """Return the outcome of a finished study."""
+    entries, classes = [], {}
+    for name, recipe in recipes.items():
+        places = [folder / name / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
+        outcomes = [read_outcome(place) for place in places]
+        repeats = None
+        if not any(outcome["blew_up"] for outcome in outcomes):
+            repeats = summarise([Run(place).result() for place in places])
+            write_repeats(folder / name, repeats)  # for `softwarp compare`
+            classes[name] = [outcome["classes"] for outcome in outcomes]
+        blew_up = next((outcome["blew_up"] for outcome in outcomes if outcome["blew_up"]), "")
+        entries.append(_entry(name, read_outcome(folder / name / "search"), repeats, blew_up))
+    entries.sort(key=lambda entry: -entry.mean.get(METRIC, -1.0))
+    ranked = [entry for entry in entries if entry.mean]
+    if not ranked:
+        raise ValueError(f"no loss could be trained; the last blew up: {entries[-1].blew_up}")
+    run = read_repeats(folder / ranked[0].loss).runs[0]
+    return Benchmark(
+        command=command,
+        trials=trials,
+        seeds=seeds,
+        classes=run.classes.model_dump(),
+        images=run.images.model_dump(),
+        entries=tuple(entries),
+        pairs=tuple(compare_all({entry.loss: entry.seeds[METRIC] for entry in ranked}, classes)),
+        recipe=write_out(next(iter(recipes.values()))),
+        data_sha256=run.data_sha256,
+        environment=environment(),
+    )
+
+
+def _entry(name: str, found: Mapping[str, Any], repeats: Repeats | None, blew_up: str) -> Entry:
+    runs = () if repeats is None else repeats.runs
+    return Entry(
+        loss=name,
+        title=card_of(name).title,
+        settings=found["settings"],
+        on_bounds=found["on_bounds"],
+        validation=found["value"],
+        mean={} if repeats is None else {key: repeats.mean[key] for key in METRICS},
+        deviation={} if repeats is None else {k: v for k, v in repeats.deviation.items() if k in METRICS},
+        seeds={key: tuple(run.metrics[key] for run in runs) for key in METRICS} if runs else {},
+        seconds=statistics.mean(run.seconds for run in runs) if runs else 0.0,
+        blew_up=blew_up,
+    )
+
+
+def _batches_for_all(recipe: Recipe, losses: Sequence[str]) -> dict[str, Any]:
+    """The recipe's batches, raised to what the most demanding loss needs."""
+    cards, batches = [card_of(name) for name in losses], recipe.batches
+    samples, classes = max(card.min_samples for card in cards), max(card.min_classes for card in cards)
+    if batches.size is not None and samples == classes == 1:
+        return {"size": batches.size, "accumulate": batches.accumulate}
+    if batches.classes is None or batches.samples is None:  # a random batch may hold too few
+        samples = max(4, samples)
+        classes = max(classes * batches.accumulate, (batches.size or 0) // samples)
+        classes += -classes % batches.accumulate
+        return {"classes": classes, "samples": samples, "accumulate": batches.accumulate}
+    return {
+        "classes": max(batches.classes, classes * batches.accumulate),
+        "samples": max(batches.samples, samples),
+        "accumulate": batches.accumulate,
+    }
+
+
+def _one_vector_per_class(name: str) -> bool:
+    vectors = class_vectors_of(build_loss(name, 8, 4))
+    return vectors is not None and tuple(vectors.shape) == (8, 4)
