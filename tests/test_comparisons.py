@@ -32,6 +32,8 @@ def test_every_pair_once_and_the_better_first():
         ("best", "worst"),
         ("middle", "worst"),
     ]
+    # No draw of classes turns these differences around, and there are three pairs.
+    assert [pair.p_classes for pair in pairs] == pytest.approx([3 * 2 / 10_001] * 3)
     assert compare_all({"one": [0.5]}, {"one": by_class([0.5])}) == []
 
 

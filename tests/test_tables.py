@@ -1,4 +1,5 @@
 import io
+import re
 
 from rich.console import Console
 
@@ -84,6 +85,13 @@ def test_latex_escapes_and_marks_best_and_second():
         r"\end{tabular}",
     ]
     assert r"\begin{tabular}{l | cc}" in TABLE.latex()
+
+
+def test_the_terminal_shows_the_best_bold_and_the_second_underlined():
+    out = io.StringIO()
+    Console(file=out, width=120, force_terminal=True, color_system="truecolor").print(GROUPED.terminal())
+    assert re.search(r"\x1b\[1m *2\.0 ± 0\.1\x1b\[0m", out.getvalue())
+    assert re.search(r"\x1b\[4m *3\x1b\[0m", out.getvalue())
 
 
 def test_groups_are_part_of_the_heads_where_cells_cannot_span():

@@ -94,7 +94,6 @@ def recipe_for_each(recipe: Recipe, losses: Sequence[str]) -> dict[str, Recipe]:
     for name in losses:
         other = next(each for each in LOSSES if each != name)  # from another, so that all get their defaults
         changed = change_loss({**settings, "loss": {"name": other}}, name)
-        changed["batches"] = settings["batches"]
         if recipe.loss.proxy_init and _one_vector_per_class(name):
             changed["loss"]["proxy_init"] = recipe.loss.proxy_init
         found[name] = parse_recipe(changed)

@@ -191,7 +191,7 @@ def divide(
     Division(train=array([0, 1, 2, 3]), queries=array([4, 5, 6, 7]), gallery=None)
     """
     if plan.test_classes == "second_half":
-        splits, keep_validation = halves(labels), False
+        splits = halves(labels)
     where = _roles(labels, splits, seed)
     trainable = [where["train"]] if keep_validation else [where["train"], where["validation"]]
     known = np.sort(np.concatenate(trainable))
