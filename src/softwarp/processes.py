@@ -101,11 +101,33 @@ def sum_over(values: Tensor) -> Tensor:
     return total
 
 
+def max_over(values: Tensor) -> Tensor:
+    """Return the maximum over processes, without a gradient."""
+    largest = values.detach().clone()
+    if together():
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return largest
+
+
+def same_everywhere(values: Tensor) -> Tensor:
+    """Return the main process's values, without a gradient."""
+    shared = values.detach().clone()
+    if together():
+        dist.broadcast(shared, 0)
+    return shared
+
+
+def joined(rows: Tensor) -> Tensor:
+    """Return the rows of all processes, in the order of ranks; each may have another number of them."""
+    return torch.cat(_gather(rows.detach()))
+
+
 def whole_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embeddings and labels of all processes, so that the loss sees the whole batch.
 
-    Only this process's embeddings carry a gradient; it is multiplied by the number of processes because the
-    gradients of the model's weights are averaged over them afterwards.
+    Each process may have another number of them. Only this process's embeddings carry a gradient; it is
+    multiplied by the number of processes because the gradients of the model's weights are averaged over them
+    afterwards.
     """
     processes = count()
     if processes == 1:
@@ -125,6 +147,13 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def _gather(tensor: Tensor) -> list[Tensor]:
-    parts = [torch.empty_like(tensor) for _ in range(count())]
-    dist.all_gather(parts, tensor.contiguous())
-    return parts
+    if count() == 1:
+        return [tensor]
+    lengths = torch.zeros(count(), dtype=torch.long, device=tensor.device)
+    lengths[rank()] = len(tensor)
+    sizes = sum_over(lengths).tolist()
+    padded = tensor.new_zeros(max(sizes), *tensor.shape[1:])  # gloo and NCCL gather equal sizes alone
+    padded[: len(tensor)] = tensor
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    return [part[:size] for part, size in zip(parts, sizes, strict=True)]
