@@ -66,7 +66,7 @@ class ShardedLoss(nn.Module):
             raise ValueError(f"sample_rate is a share of the classes, above 0 and up to 1, got {sample_rate}")
         self.loss, self.sample_rate, self.seed = loss, sample_rate, seed
         self.num_classes = int(loss.num_classes)  # type: ignore[arg-type]
-        self.here = division(self.num_classes, processes.count(), _rank())
+        self.here = division(self.num_classes, processes.count(), processes.place())
         for parameter in loss.parameters():
             parameter.data = parameter.data[self.here.start : self.here.stop].clone()
         self.width = -(-self.num_classes // processes.count())  # the most columns of any process
@@ -171,8 +171,8 @@ class ShardedLoss(nn.Module):
             return
         before = self.columns, self.width, self.competing
         columns = self._draw(labels)
-        counts = processes.sum_over(_one_hot(len(columns)).to(columns.device))
-        self.columns, self.width, self.competing = columns, int(counts.max()), int(counts.sum())
+        counts = processes.numbers(len(columns), columns.device)
+        self.columns, self.width, self.competing = columns, max(counts), sum(counts)
         self.whole = self._vectors()
         rows = [_Rows(parameter, columns - self.here.start, optimizer) for parameter in self.parameters()]
         try:
@@ -243,14 +243,6 @@ def join_sums(sums: Tensor) -> Tensor:
     """Return log(sum exp) over processes, whatever each process has of it; -inf stands for nothing."""
     largest = processes.max_over(sums).clamp_min_(torch.finfo(sums.dtype).min)
     return processes.sum_over((sums - largest).exp_()).log_().add_(largest)
-
-
-def _rank() -> int:
-    return processes.rank() if processes.together() else 0
-
-
-def _one_hot(value: int) -> Tensor:
-    return torch.zeros(processes.count(), dtype=torch.long).index_fill_(0, torch.tensor([_rank()]), value)
 
 
 class _Sum(torch.autograd.Function):
