@@ -24,7 +24,8 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from torch import Tensor, distributed, multiprocessing
+from torch import Tensor, distributed
+from torch.multiprocessing.spawn import start_processes
 
 from softwarp import processes
 from softwarp.files import write_json
@@ -197,7 +198,7 @@ def measure(world: int, task: str, classes: int, rounds: int = 0) -> Any:
     """Return what processes of their own find out."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = (folder, world, task, classes, rounds)
-        multiprocessing.start_processes(work, args=arguments, nprocs=world, start_method="fork")
+        start_processes(work, args=arguments, nprocs=world, start_method="fork")  # type: ignore[no-untyped-call]
         return json.loads((Path(folder) / "result.json").read_text())["result"]
 
 
