@@ -198,7 +198,7 @@ def measure(world: int, task: str, classes: int, rounds: int = 0) -> Any:
     """Return what processes of their own find out."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = (folder, world, task, classes, rounds)
-        start_processes(work, args=arguments, nprocs=world, start_method="fork")  # type: ignore[no-untyped-call]
+        start_processes(work, args=arguments, nprocs=world, start_method="fork")
         return json.loads((Path(folder) / "result.json").read_text())["result"]
 
 
