@@ -1,10 +1,10 @@
 """Time and memory of a softmax over very many classes that processes divide: `python benchmarks/sharded.py`.
 
 A step is what classes cost: embeddings are gathered, the warped softmax goes forward and backward, and Adam
-moves the class vectors; there is no backbone. Two processes with one thread each take sharded steps; between
-them the first of these processes, with two threads, takes the step of the whole loss, and the three bare
-matrix products that any exact softmax over N x C needs. Rounds are interleaved, so that other load on the
-machine hits all alike; figures are medians.
+moves the class vectors; there is no backbone. Two processes take sharded steps; between them the first one
+takes the step of the whole loss, and does the three bare matrix products that any exact softmax over N x C
+needs. Every process has one thread. Ratios are of processor time, summed over processes, which other load on
+the machine hardly changes; seconds are those of the clock, which it does. Figures are medians over rounds.
 
 Memory is measured in fresh processes: the largest resident set over three steps, minus that before the loss
 is built. Building is counted apart: each process has all class vectors for a moment, one after the other.
@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import typer
@@ -31,6 +31,7 @@ from softwarp import processes
 from softwarp.files import write_json
 from softwarp.losses import WarpedSoftmaxLoss
 from softwarp.losses.sharding import ShardedLoss
+from softwarp.memory import freed_memory_kept
 from softwarp.runs import environment
 
 SAMPLES, DIMENSIONS = 256, 256
@@ -39,6 +40,7 @@ CURVE = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 MEMORY_CLASSES = 300_000
 MEMORY_RANKS = (1, 2, 4)
 RATE = 0.1
+FEW = 100_000  # classes up to which several rounds are taken
 Step = Callable[[], None]
 
 
@@ -101,62 +103,62 @@ def bare_products(classes: int) -> Step:
     return step
 
 
-def seconds(step: Step) -> float:
-    start = time.perf_counter()
+class Cost(NamedTuple):
+    """Time of one step: of the clock, and of the processor, summed over processes."""
+
+    seconds: float
+    processor: float
+
+
+def together(step: Step) -> Cost:
+    """Return the cost of a step that all processes take."""
+    processes.wait()
+    clock, processor = time.perf_counter(), time.process_time()
     step()
-    return time.perf_counter() - start
+    used = processes.sum_over(torch.tensor(time.process_time() - processor, dtype=torch.float64))
+    return Cost(time.perf_counter() - clock, float(used))
 
 
-def alone(step: Step | None) -> float:
-    """Return the seconds of a step of the first process with both threads, while the others wait."""
-    taken = 0.0
+def alone(step: Step | None) -> Cost:
+    """Return the cost of a step of the first process, while the others wait."""
     processes.wait()
+    clock, processor = time.perf_counter(), time.process_time()
     if step is not None:
-        torch.set_num_threads(2)
-        taken = seconds(step)
-        torch.set_num_threads(1)
+        step()
+    cost = Cost(time.perf_counter() - clock, time.process_time() - processor)
     processes.wait()
-    return taken
+    return cost
+
+
+def medians(rounds: list[dict[str, Cost]], first: str) -> dict[str, Any]:
+    """Return the median seconds of each step, and the processor time of the first over that of the others."""
+    found = {f"{name}_seconds": statistics.median(row[name].seconds for row in rounds) for name in rounds[0]}
+    found |= {
+        f"{first}_over_{name}": statistics.median(
+            row[first].processor / max(row[name].processor, 1e-9) for row in rounds
+        )
+        for name in rounds[0]
+        if name != first
+    }
+    return {"rounds": len(rounds), **found}
 
 
 def timed(classes: int, rounds: int) -> dict[str, Any]:
-    """Return the median seconds of a sharded step, a whole one and the bare products."""
-    main = processes.is_main()
+    """Return the cost of a sharded step, a whole one and the bare products."""
     sharded = sharded_step(classes)
-    whole, bare = (whole_step(classes), bare_products(classes)) if main else (None, None)
-    found: dict[str, list[float]] = {"sharded": [], "unsharded": [], "bare": []}
-    for number in range(rounds + 1):
-        processes.wait()
-        row = {"sharded": seconds(sharded), "unsharded": alone(whole), "bare": alone(bare)}
-        for name, each in row.items():
-            found[name] += [each] * (number > 0)  # the first is a warm-up
-    medians = {f"{name}_seconds": statistics.median(each) for name, each in found.items()}
-    ratios = {
-        f"sharded_over_{name}": statistics.median(
-            a / b for a, b in zip(found["sharded"], found[name], strict=True)
-        )
-        for name in ("unsharded", "bare")
-        if main
-    }
-    return {"classes": classes, "rounds": rounds, **medians, **ratios}
+    whole, bare = (whole_step(classes), bare_products(classes)) if processes.is_main() else (None, None)
+    rows = [
+        {"sharded": together(sharded), "unsharded": alone(whole), "bare": alone(bare)}
+        for _ in range(rounds + 1)  # the first is a warm-up
+    ]
+    return {"classes": classes, **medians(rows[1:], "sharded")}
 
 
 def sampled(classes: int, rounds: int) -> dict[str, Any]:
-    """Return the cost of a sampled step relative to one with a tenth of the classes, all of them."""
+    """Return the cost of a sampled step, and of one with a tenth of the classes, all of them."""
     many, few = sharded_step(classes, RATE), sharded_step(int(classes * RATE))
-    times = []
-    for _ in range(rounds + 1):
-        processes.wait()
-        times.append((seconds(many), seconds(few)))
-    times = times[1:]
-    return {
-        "classes": classes,
-        "sample_rate": RATE,
-        "rounds": rounds,
-        "sampled_seconds": statistics.median(a for a, _ in times),
-        "tenth_seconds": statistics.median(b for _, b in times),
-        "ratio": statistics.median(a / b for a, b in times),
-    }
+    rows = [{"sampled": together(many), "tenth": together(few)} for _ in range(rounds + 1)]
+    return {"classes": classes, "sample_rate": RATE, **medians(rows[1:], "sampled")}
 
 
 def resident(field: str) -> int:
@@ -185,10 +187,11 @@ def work(rank: int, folder: str, world: int, task: str, classes: int, rounds: in
     torch.set_num_threads(1)
     if world > 1:
         distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=world)
-    if task == "memory":
-        result: Any = processes.gather_objects(memory(classes))
-    else:
-        result = (timed if task == "time" else sampled)(classes, rounds)
+    with freed_memory_kept():  # as in `softwarp train`
+        if task == "memory":
+            result: Any = processes.gather_objects(memory(classes))
+        else:
+            result = (timed if task == "time" else sampled)(classes, rounds)
     if processes.is_main():
         write_json(Path(folder) / "result.json", {"result": result})
     processes.leave()
@@ -221,7 +224,7 @@ def check_bars(content: dict[str, Any]) -> list[dict[str, Any]]:
     bars = [
         (f"memory per rank times ranks, {largest} over 1", share, 1.25),
         ("two ranks, all classes: gigabytes", content["most_classes"]["all_ranks"] / 1e3, 12.0),
-        ("sampled step over one with a tenth of the classes", content["sampled"]["ratio"], 1.5),
+        ("sampled step over one with a tenth of the classes", content["sampled"]["sampled_over_tenth"], 1.5),
     ]
     return [
         {"bar": bar, "measured": value, "at_most": most, "met": value <= most} for bar, value, most in bars
@@ -259,7 +262,7 @@ def main(
     content["sampled"] = measure(2, "sampled", curve[-1], rounds)
     console.print(content["sampled"])
     for classes in curve:
-        content["curve"].append(measure(2, "time", classes, rounds))
+        content["curve"].append(measure(2, "time", classes, rounds if classes <= FEW else 1))
         console.print(content["curve"][-1])
     content["bars"] = check_bars(content)
     for bar in content["bars"]:

@@ -205,8 +205,8 @@ class _Rows:
         self.parameter, self.index, self.all = parameter, index, parameter.data
         self.state: dict[str, Any] = {} if optimizer is None else optimizer.state[parameter]
         self.moments = {key: each for key, each in self.state.items() if _like(each, self.all)}
-        self.state.update({key: each[index] for key, each in self.moments.items()})
-        parameter.data, parameter.grad = self.all[index], None
+        self.state.update({key: each.index_select(0, index) for key, each in self.moments.items()})
+        parameter.data, parameter.grad = self.all.index_select(0, index), None
 
     def put_back(self) -> None:
         """Write what a step has made of the rows to where they came from."""
