@@ -26,6 +26,7 @@ from softwarp.data.sources import Source
 from softwarp.losses import build_loss
 from softwarp.losses.contract import classes_here, start_phase
 from softwarp.losses.sharding import ShardedLoss
+from softwarp.memory import give_back_memory
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
 from softwarp.recipe import BatchPart, OptimizerPart, Recipe
@@ -215,7 +216,9 @@ def build_whole_or_sharded(recipe: Recipe, num_classes: int) -> nn.Module:
         return build_loss(part.name, num_classes, size, **part.settings)
     with processes.in_turn():  # each has all classes for a moment
         whole = build_loss(part.name, num_classes, size, **part.settings)
-        return ShardedLoss(whole, sample_rate=part.sample_rate, seed=recipe.seed)
+        sharded = ShardedLoss(whole, sample_rate=part.sample_rate, seed=recipe.seed)
+        give_back_memory()  # of the other classes
+    return sharded
 
 
 def build_batches(settings: BatchPart, labels: Tensor, seed: int) -> BalancedBatches | RandomBatches:
