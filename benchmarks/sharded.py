@@ -31,7 +31,7 @@ from softwarp import processes
 from softwarp.files import write_json
 from softwarp.losses import WarpedSoftmaxLoss
 from softwarp.losses.sharding import ShardedLoss
-from softwarp.memory import freed_memory_kept, give_back_memory
+from softwarp.memory import freed_memory_kept, trim_memory
 from softwarp.runs import environment
 
 SAMPLES, DIMENSIONS = 256, 256
@@ -56,7 +56,7 @@ def sharded_step(classes: int, rate: float = 1.0) -> Step:
     with processes.in_turn():
         whole = WarpedSoftmaxLoss(classes, DIMENSIONS, proxy_init="normal", **WARP)
         loss = ShardedLoss(whole, sample_rate=rate)
-        give_back_memory()  # as the trainer does
+        trim_memory()  # as the trainer does
     optimizer = torch.optim.Adam(loss.parameters(), lr=1e-3)
     embeddings, labels = problem(classes)
     own = embeddings.chunk(processes.count())[processes.place()].clone().requires_grad_()

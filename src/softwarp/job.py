@@ -26,7 +26,7 @@ from softwarp.data.sources import Source
 from softwarp.losses import build_loss
 from softwarp.losses.contract import classes_here, start_phase
 from softwarp.losses.sharding import ShardedLoss
-from softwarp.memory import give_back_memory
+from softwarp.memory import trim_memory
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
 from softwarp.recipe import BatchPart, OptimizerPart, Recipe
@@ -217,7 +217,7 @@ def build_whole_or_sharded(recipe: Recipe, num_classes: int) -> nn.Module:
     with processes.in_turn():  # each has all classes for a moment
         whole = build_loss(part.name, num_classes, size, **part.settings)
         sharded = ShardedLoss(whole, sample_rate=part.sample_rate, seed=recipe.seed)
-        give_back_memory()  # of the other classes
+        trim_memory()  # of the other classes
     return sharded
 
 
