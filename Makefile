@@ -28,6 +28,7 @@ bench: $(READY) ## compare speed and memory with peers, as ratios; writes result
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/sharded.py
 
 docs: $(READY) ## write docs/losses.md and the README's tables from code and results
 	$(BIN)/python tools/losses_docs.py

@@ -10,7 +10,7 @@ LAYERS = (
     {"files", "memory", "processes"},
     {"losses", "metrics", "models", "data", "embedding_files", "index_store", "index_faiss"},
     {"recipe"},
-    {"overrides", "budget", "stops"},
+    {"overrides", "budget", "stops", "class_rows"},
     {"runs", "own_data", "choice", "space"},
     {"evaluate", "schedule", "repeats", "tasks", "model_folder"},
     {"inference", "job", "tables", "comparisons"},

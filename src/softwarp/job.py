@@ -5,6 +5,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,11 +19,14 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from softwarp import processes
+from softwarp.class_rows import join_state, split_state
 from softwarp.data.images import Batch, load_batches
 from softwarp.data.sampling import BalancedBatches, Draws, RandomBatches
 from softwarp.data.sources import Source
 from softwarp.losses import build_loss
-from softwarp.losses.contract import start_phase
+from softwarp.losses.contract import classes_here, start_phase
+from softwarp.losses.sharding import ShardedLoss
+from softwarp.memory import trim_memory
 from softwarp.models.embedder import Embedder
 from softwarp.models.sync_batch_norm import sync_batch_norm
 from softwarp.recipe import BatchPart, OptimizerPart, Recipe
@@ -129,6 +133,13 @@ class Job:
             return min(8, cores)
         return min(4, max(cores // 4, 0 if self.recipe.data.cache else 1))
 
+    def sampled(self, labels: Tensor) -> AbstractContextManager[None]:
+        """Return a context in which one step sees a sample of the classes, and those of these labels."""
+        if self.recipe.loss.sample_rate == 1:
+            return nullcontext()
+        context: AbstractContextManager[None] = self.loss.sampled(processes.joined(labels), self.optimizer)  # type: ignore[operator]
+        return context
+
     def elapsed(self) -> float:
         """Return the seconds that the run has taken, including those before an interruption."""
         return self.state.seconds + time.perf_counter() - self.clock
@@ -136,10 +147,13 @@ class Job:
     def save(self) -> None:
         """Write the checkpoint: everything that the rest of the run depends on."""
         self.state.seconds, self.clock = self.elapsed(), time.perf_counter()
-        if processes.is_main():
+        if processes.is_main() or self.recipe.loss.sharded:
             parts = {name: part.state_dict() for name, part in self._parts().items()}
             rest = {"state": asdict(self.state), "random": random_state(), "data": self.source.sha256}
-            self.run.save_checkpoint(parts | rest)
+            rows = None
+            if self.recipe.loss.sharded:
+                parts, rows = split_state(parts, self.loss, self.optimizer)
+            self.run.save_checkpoint(parts | rest, rows=rows, num_classes=len(self.source.names))
 
     def restore(self) -> str:
         """Restore the checkpoint, if there is one; return a note for the user about it.
@@ -153,6 +167,10 @@ class Job:
                 self.run.remove_damaged_checkpoint()
         if checkpoint is not None:
             self.run.check_data(checkpoint["data"], self.source.sha256)
+            if self.recipe.loss.sharded:
+                rows, device = len(classes_here(self.loss)), self.accelerator.device
+                found = self.run.load_rows(checkpoint, len(self.source.names), rows, device)
+                checkpoint = join_state(checkpoint, found, self.loss, self.optimizer)
             for name, part in self._parts().items():
                 part.load_state_dict(checkpoint[name])
             self.state = State(**checkpoint["state"])
@@ -173,9 +191,7 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
     batches = build_batches(recipe.batches, source.labels, recipe.seed)
     torch.manual_seed(recipe.seed)
     model = Embedder(**recipe.model.model_dump()).to(accelerator.device)
-    loss = build_loss(
-        recipe.loss.name, len(source.names), recipe.model.embedding_size, **recipe.loss.settings
-    ).to(accelerator.device)
+    loss = build_whole_or_sharded(recipe, len(source.names)).to(accelerator.device)
     try_phases(recipe, loss)
     if any(phase.network_learning_rate for phase in recipe.phases) and not loss_networks(loss):
         raise ValueError(f"{recipe.loss.name} trains no network; omit network_learning_rate")
@@ -193,6 +209,18 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
     )
 
 
+def build_whole_or_sharded(recipe: Recipe, num_classes: int) -> nn.Module:
+    """Return the loss; a sharded one starts with the same class vectors as a whole one."""
+    part, size = recipe.loss, recipe.model.embedding_size
+    if not part.sharded:
+        return build_loss(part.name, num_classes, size, **part.settings)
+    with processes.in_turn():  # each has all classes for a moment
+        whole = build_loss(part.name, num_classes, size, **part.settings)
+        sharded = ShardedLoss(whole, sample_rate=part.sample_rate, seed=recipe.seed)
+        trim_memory()  # of the other classes
+    return sharded
+
+
 def build_batches(settings: BatchPart, labels: Tensor, seed: int) -> BalancedBatches | RandomBatches:
     """Return the batch sampler: random if the recipe gives a size, otherwise by classes."""
     if settings.size is not None:
@@ -206,7 +234,7 @@ def build_batches(settings: BatchPart, labels: Tensor, seed: int) -> BalancedBat
 
 def try_phases(recipe: Recipe, loss: nn.Module) -> None:
     """Raise a ValueError for settings of the loss that a later phase could not set."""
-    trial = deepcopy(loss)
+    trial = deepcopy(loss, {id(each): each for each in loss.parameters()})  # without a copy of the proxies
     for number, phase in enumerate(recipe.phases):
         try:
             start_phase(trial, phase.loss_settings)

@@ -41,6 +41,12 @@ def freed_memory_kept() -> Iterator[None]:
             _users -= 1
 
 
+def trim_memory() -> None:
+    """Return the memory that is unused now to the system, whether or not freed memory is kept."""
+    if _is_glibc():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def give_back_memory() -> None:
     """Return unused memory to the system, and keep doing so, if `freed_memory_kept` is active.
 

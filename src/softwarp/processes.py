@@ -4,8 +4,10 @@ Without a process group every function works for a single process.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -28,6 +30,11 @@ def count() -> int:
 def rank() -> int:
     """Return this process's number, from 0; before the group is up it comes from torchrun."""
     return dist.get_rank() if together() else int(os.environ.get("RANK", "0"))
+
+
+def place() -> int:
+    """Return this process's number among those that work together: 0 as long as there is no group."""
+    return rank() if together() else 0
 
 
 def is_main() -> bool:
@@ -60,6 +67,40 @@ def one_first(*, per_machine: bool = False) -> Iterator[None]:
             wait()
 
 
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """Let one process after another run the block: for work that takes more memory than all have at once."""
+    try:
+        for _ in range(place()):
+            wait()
+        yield
+    finally:
+        for _ in range(count() - place()):
+            wait()
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return whether the error says that another process has ended or cannot be reached."""
+    return isinstance(error, dist.DistError) or any(
+        words in str(error) for words in ("gloo/transport", "Connection closed by peer", "NCCL", "Gloo")
+    )
+
+
+@contextmanager
+def ends_with_the_others() -> Iterator[None]:
+    """Turn the error that a process meets when another one has ended into one that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        if count() == 1 or not is_lost(error):
+            raise
+        reason = str(error).strip().splitlines()[0]
+        raise ConnectionError(
+            f"process {rank()} of {count()} stops: another one has ended or cannot be reached ({reason}). "
+            "The last checkpoint is kept; look for the first error, then resume with the same command"
+        ) from None
+
+
 def gather_objects(value: Value) -> list[Value]:
     """Return the value of every process, in the order of ranks."""
     if count() == 1:
@@ -86,6 +127,13 @@ def from_main(make: Callable[[], Value]) -> Value:
     return value
 
 
+def numbers(value: int, device: torch.device) -> list[int]:
+    """Return the whole number of every process, in the order of ranks."""
+    values = torch.zeros(count(), dtype=torch.long, device=device)
+    values[place()] = value
+    return [int(each) for each in sum_over(values)]
+
+
 def anywhere(flag: bool, device: torch.device) -> bool:
     """Return whether the flag is set in any process."""
     if count() == 1:
@@ -101,11 +149,81 @@ def sum_over(values: Tensor) -> Tensor:
     return total
 
 
+def max_over(values: Tensor) -> Tensor:
+    """Return the maximum over processes, without a gradient."""
+    largest = values.detach().clone()
+    if together():
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return largest
+
+
+def same_everywhere(values: Tensor) -> Tensor:
+    """Return the main process's values, without a gradient."""
+    shared = values.detach().clone()
+    if together():
+        dist.broadcast(shared, 0)
+    return shared
+
+
+def joined(rows: Tensor) -> Tensor:
+    """Return the rows of all processes, in the order of ranks; each may have another number of them."""
+    return torch.cat(_gather(rows.detach()))
+
+
+def save_divided(folder: Path, parts: Mapping[str, Tensor], length: int) -> None:
+    """Write tensors of which each process has consecutive rows, `length` in all, as safetensors files.
+
+    Rows are divided as torch divides them: as many for each process, fewer for the last ones.
+    """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is one process
+        save(_divided(parts, length), storage_writer=writer, no_dist=not together())
+
+
+def load_divided(folder: Path, length: int, rows: int, device: torch.device) -> dict[str, Tensor]:
+    """Return this process's rows, so many, of all that `save_divided` wrote with any number of processes."""
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    reader = HuggingFaceStorageReader(str(folder))
+    parts = {
+        name: torch.empty(rows, *each.size[1:], dtype=each.properties.dtype, device=device)
+        for name, each in reader.read_metadata().state_dict_metadata.items()
+        if isinstance(each, TensorStorageMetadata)
+    }
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is one process
+        load(_divided(parts, length), storage_reader=reader, no_dist=not together())
+    return parts
+
+
+def _divided(parts: Mapping[str, Tensor], length: int) -> dict[str, Any]:
+    """Return the tensors as parts of those of all processes, without copying them."""
+    if not together():
+        return dict(parts)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    found = {}
+    for name, each in parts.items():
+        mesh = init_device_mesh(each.device.type, (count(),))
+        shape = torch.Size((length, *each.shape[1:]))
+        stride = torch.empty(shape, device="meta").stride()
+        found[name] = DTensor.from_local(
+            each.detach(), mesh, [Shard(0)], run_check=False, shape=shape, stride=stride
+        )
+    return found
+
+
 def whole_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embeddings and labels of all processes, so that the loss sees the whole batch.
 
-    Only this process's embeddings carry a gradient; it is multiplied by the number of processes because the
-    gradients of the model's weights are averaged over them afterwards.
+    Each process may have another number of them. Only this process's embeddings carry a gradient; it is
+    multiplied by the number of processes because the gradients of the model's weights are averaged over them
+    afterwards.
     """
     processes = count()
     if processes == 1:
@@ -125,6 +243,11 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def _gather(tensor: Tensor) -> list[Tensor]:
-    parts = [torch.empty_like(tensor) for _ in range(count())]
-    dist.all_gather(parts, tensor.contiguous())
-    return parts
+    if count() == 1:
+        return [tensor]
+    sizes = numbers(len(tensor), tensor.device)
+    padded = tensor.new_zeros(max(sizes), *tensor.shape[1:])  # gloo and NCCL gather equal sizes alone
+    padded[: len(tensor)] = tensor
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    return [part[:size] for part, size in zip(parts, sizes, strict=True)]

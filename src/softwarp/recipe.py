@@ -86,7 +86,22 @@ class LossPart(Part):
     proxy_init: Literal["means"] | None = Field(
         None, description="means: proxies start at the class means of the first embeddings"
     )
+    sharded: bool = Field(
+        False, description="divide the classes over processes, for a softmax over very many of them"
+    )
+    sample_rate: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="sharded: share of the other classes that a step takes into account",
+    )
     settings: dict[str, bool | int | float | str | list[int | float]] = {}
+
+    @model_validator(mode="after")
+    def _samples_what_is_sharded(self) -> "LossPart":
+        if self.sample_rate < 1 and not self.sharded:
+            raise ValueError("sample_rate needs sharded: true, also in one process")
+        return self
 
     @field_validator("settings")
     @classmethod

@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from softwarp import processes
+from softwarp.class_rows import check_rows, copy_rows, remove_rows, write_rows
 from softwarp.files import atomic_write, locked_folder, write_json, write_text
 from softwarp.overrides import dump_recipe, write_out
 from softwarp.recipe import Recipe, read_recipe
@@ -97,6 +99,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.rows_before = ""  # the folder of class rows that the last checkpoint names
 
     @classmethod
     def create(cls, folder: Path, recipe: Recipe) -> "Run":
@@ -104,6 +107,7 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
+        remove_rows(folder)
         write_text(folder / "recipe.yaml", dump_recipe(recipe))
         write_json(folder / "environment.json", environment())
         return cls(folder)
@@ -203,8 +207,23 @@ class Run:
             raise FileNotFoundError(self.what_it_is())
         return read_json_as(Result, self.folder / "result.json")
 
-    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Write the checkpoint; keep the previous one in case this one is damaged later."""
+    def save_checkpoint(
+        self, state: Mapping[str, Any], *, rows: Mapping[str, Tensor] | None = None, num_classes: int = 0
+    ) -> None:
+        """Write the checkpoint; keep the previous one in case this one is damaged later.
+
+        With `rows`, one per class of this process, all processes call it, and any number of them can read it.
+        """
+        if rows is None:
+            self._write_checkpoint(state)
+            return
+        kept = write_rows(self.folder, rows, num_classes)
+        processes.from_main(lambda: self._write_checkpoint({**state, "class_rows": kept}))
+        if processes.is_main():
+            remove_rows(self.folder, keep=(kept["folder"], self.rows_before))
+        self.rows_before = kept["folder"]
+
+    def _write_checkpoint(self, state: Mapping[str, Any]) -> None:
         last, before = (self.folder / name for name in CHECKPOINTS)
         try:
             with atomic_write(last, keep=before) as file:
@@ -212,6 +231,13 @@ class Run:
         except RuntimeError as error:  # what torch raises for a full disk
             reason = str(error).split("\n")[0]
             raise OSError(f"{last} cannot be written ({reason}); free disk space and resume") from error
+
+    def load_rows(
+        self, state: Mapping[str, Any], num_classes: int, rows: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Return this process's rows, so many, of a checkpoint that was saved with rows."""
+        self.rows_before = state["class_rows"]["folder"]
+        return processes.load_divided(self.folder / self.rows_before, num_classes, rows, device)
 
     def load_checkpoint(self) -> tuple[dict[str, Any] | None, str]:
         """Return the last state given to `save_checkpoint`, None if there is none, and a note for the user.
@@ -222,7 +248,10 @@ class Run:
         for path in (self.folder / name for name in CHECKPOINTS):
             if path.exists():
                 try:
-                    return _read_checkpoint(path), damage and f"{damage}; the one before it is used"
+                    state = _read_checkpoint(path)
+                    if "class_rows" in state:
+                        check_rows(self.folder, state["class_rows"])
+                    return state, damage and f"{damage}; the one before it is used"
                 except ValueError as error:
                     damage = damage or str(error)
         if damage:
@@ -251,12 +280,15 @@ class Run:
         """Remove what only further work on the model needs; the result and its history stay."""
         for name in (*CHECKPOINTS, "model.safetensors", "embeddings.safetensors"):
             (self.folder / name).unlink(missing_ok=True)
+        remove_rows(self.folder)
 
     def start_from(self, other: "Run", recipe: Recipe) -> None:
         """Give a new run the checkpoint of another, whose phases are the first of this recipe."""
         state, _ = other.load_checkpoint()
         if state is not None:
-            Run.create(self.folder, recipe).save_checkpoint(state)
+            run = Run.create(self.folder, recipe)
+            copy_rows(other.folder, run.folder, state)
+            run.save_checkpoint(state)
 
     def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[Item]) -> None:
         """Write `embeddings` and `labels`, `gallery` and `gallery_labels` if there is one, and the items."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from softwarp import processes
 from softwarp.evaluate import embed_images
 from softwarp.job import Job
-from softwarp.losses.contract import class_vectors_of
+from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_classes
 from softwarp.models.principal import class_means, principal_head
 from softwarp.recipe import Phase
 
@@ -71,16 +71,16 @@ def sampled_items(labels: Tensor, *, seed: int) -> Tensor:
 @torch.no_grad()
 def start_proxies(job: Job, inputs: Tensor, labels: Tensor) -> None:
     """Put the vectors of the classes on the means of the embeddings, of length 1 where cosine counts."""
-    vectors = class_vectors_of(job.loss)
+    vectors, here = class_vectors_of(job.loss), classes_here(job.loss)
     shape = None if vectors is None else tuple(vectors.shape)
-    if vectors is None or shape != (len(job.source.names), job.model.embedding_size):
+    if vectors is None or shape != (len(here), job.model.embedding_size):
         raise ValueError(
             "loss.proxy_init means needs one vector per class in the embedding space, "
             f"{job.recipe.loss.name} has {'none' if shape is None else list(shape)}; omit proxy_init"
         )
     device = job.accelerator.device
     parts = [job.model.from_head_input(part.to(device)).cpu() for part in inputs.split(4096)]
-    vectors.copy_(class_means(torch.cat(parts), labels, len(vectors), unit=job.loss.distance == "cosine"))
+    vectors.copy_(class_means(torch.cat(parts), labels, here, unit=job.loss.distance == "cosine"))
 
 
 def proxy_rate(job: Job, phase: Phase) -> float:
@@ -97,14 +97,17 @@ def proxy_rate(job: Job, phase: Phase) -> float:
     if vectors is None:
         raise ValueError(f"{job.recipe.loss.name} has no proxies that travel; give proxy_learning_rate")
     size = vectors.shape[-1]
-    proxies = vectors.detach().reshape(-1, size).cpu()
-    unit = _rms(proxies) if job.loss.distance == "cosine" else reach(job, proxies)
+    proxies = vectors.detach().reshape(-1, size)
+    if job.loss.distance == "cosine":
+        unit = math.sqrt(mean_over_classes(job.loss, proxies.double().square().sum(1)))
+    else:
+        unit = reach(job, mean_over_classes(job.loss, proxies).cpu())
     steps = max(len(job.batches), FEWEST_STEPS)
     return phase.proxy_travel * (unit or 1.0) / (math.sqrt(size) * steps)
 
 
-def reach(job: Job, proxies: Tensor) -> float:
-    """Return the rms distance of training images, as the model embeds them now, from the mean of the proxies.
+def reach(job: Job, centre: Tensor) -> float:
+    """Return the rms distance of training images, as the model embeds them now, from the proxies' mean.
 
     Not from their own mean: batch norm that has seen no image yet lets them all fall into one place.
     """
@@ -114,7 +117,7 @@ def reach(job: Job, proxies: Tensor) -> float:
     embeddings, _ = embed_images(
         job.model, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
     )
-    return _rms(embeddings - proxies.mean(0))
+    return _rms(embeddings - centre)
 
 
 def _rms(vectors: Tensor) -> float:

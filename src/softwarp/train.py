@@ -61,7 +61,7 @@ def training(
     check_batches(recipe)
     accelerator = start_accelerator(recipe, folder)
     run = Run(folder)
-    with ExitStack() as stack:
+    with processes.ends_with_the_others(), ExitStack() as stack:
         plan, settings = recipe.evaluation.plan(), recipe.data.model_dump(exclude={"workers"})
         with (
             processes.one_first(per_machine=True),  # a cache is made once
@@ -118,6 +118,8 @@ def work_through(job: Job, advance: Callable[[], None]) -> Iterator[dict[str, An
                     stream = job.stream()
                 stop = asked()
                 due = time.perf_counter() - saved > 60 * recipe.checkpoint_minutes
+                if recipe.loss.sharded:  # all processes save together
+                    due = processes.anywhere(due, job.accelerator.device)
                 if stop or due or state.step % epoch_steps == 0:
                     job.save()
                     saved = time.perf_counter()
@@ -129,7 +131,7 @@ def work_through(job: Job, advance: Callable[[], None]) -> Iterator[dict[str, An
 
 def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
     """Update all weights once; return the loss of the whole batch, the same in every process."""
-    accelerator, pieces = job.accelerator, job.recipe.batches.accumulate
+    accelerator = job.accelerator
     job.network.train()
     job.loss.train()
     if phase.freeze_backbone:
@@ -137,7 +139,12 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
     job.optimizer.zero_grad()
     images = batch.images.to(accelerator.device, non_blocking=True)
     labels = batch.labels.to(accelerator.device, non_blocking=True)
-    total = 0.0
+    with job.sampled(labels):
+        return _step(job, phase, number, images, labels)
+
+
+def _step(job: Job, phase: Phase, number: int, images: Tensor, labels: Tensor) -> float:
+    accelerator, pieces, total = job.accelerator, job.recipe.batches.accumulate, 0.0
     for piece in range(pieces):
         own = slice(piece * len(labels) // pieces, (piece + 1) * len(labels) // pieces)
         with accelerator.autocast():
@@ -154,11 +161,8 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
             raise _blow_up(job, number, f"the loss is {value.item()}", *everyone)
         accelerator.backward(value)
         total += value.item()
-    processes.average_gradients(job.loss.parameters())
-    if job.recipe.precision != "fp16":  # with fp16 the scaler skips such steps and lowers its factor
-        gradients = [p.grad for p in (*job.model.parameters(), *job.loss.parameters()) if p.grad is not None]
-        if not bool(nn.utils.get_total_norm(gradients, foreach=True).isfinite()):
-            raise _blow_up(job, number, "a gradient is not finite", *everyone)
+    if not gradients_are_finite(job):
+        raise _blow_up(job, number, "a gradient is not finite", *everyone)
     if job.recipe.optimizer.clip_value is not None:  # after the check: clipping would turn inf into a number
         accelerator.clip_grad_value_(job.model.parameters(), job.recipe.optimizer.clip_value)
     job.optimizer.step()
@@ -170,6 +174,25 @@ def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
         if job.average:
             job.average.update_parameters(job.model)
     return total
+
+
+def gradients_are_finite(job: Job) -> bool:
+    """Return whether this step can be taken, the same in all processes; average what they have in common.
+
+    With fp16 the scaler skips steps that are not finite, and lowers its factor.
+    """
+    sharded, scaled = job.recipe.loss.sharded, job.recipe.precision == "fp16"
+    if not sharded:
+        processes.average_gradients(job.loss.parameters())
+        if scaled:
+            return True
+    gradients = [p.grad for p in (*job.model.parameters(), *job.loss.parameters()) if p.grad is not None]
+    finite = bool(nn.utils.get_total_norm(gradients, foreach=True).isfinite())
+    if sharded:
+        finite = not processes.anywhere(not finite, job.accelerator.device)
+        if scaled and not finite:
+            gradients[0].fill_(torch.nan)  # so that every process skips the step
+    return finite or scaled
 
 
 def start_phase(phase: Phase, job: Job) -> None:
@@ -309,19 +332,20 @@ def _items(what: Items, kept: Tensor) -> list[Item]:
 
 def distance_to_proxy(job: Job) -> float | None:
     """Return AvgDTP in the loss's own space, or None for a loss without one proxy per class."""
-    parameter, count = contract.proxies_of(job.loss), len(job.source.labels)
+    count = len(job.source.labels)
     observed = min(job.recipe.evaluation.avg_dtp_images, count)
-    if parameter is None or not observed:
+    if contract.proxies_of(job.loss) is None or not observed:
         return None
     items = torch.linspace(0, count - 1, observed).long()
     job.judged.eval()
     embeddings, seen = embed_images(
         job.judged, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
     )
-    proxies = parameter.detach().float().cpu()
+    classes, labels = job.source.labels[seen].unique(return_inverse=True)
+    proxies = contract.vectors_at(job.loss, classes).float().cpu()
     if job.loss.distance == "cosine":
         embeddings, proxies = nn.functional.normalize(embeddings), nn.functional.normalize(proxies)
-    return average_distance_to_proxy(embeddings, job.source.labels[seen], proxies)
+    return average_distance_to_proxy(embeddings, labels, proxies)
 
 
 def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tensor) -> BlowUpError:

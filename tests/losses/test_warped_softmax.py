@@ -130,13 +130,13 @@ def test_the_graph_can_be_used_twice():
 
 def test_gradients_are_only_made_where_somebody_wants_them(monkeypatch):
     made = []
-    original = fused._chunk
+    original = fused.chunk
 
     def spy(*arguments):
         made.append(arguments[6] is not None)
         return original(*arguments)
 
-    monkeypatch.setattr(fused, "_chunk", spy)
+    monkeypatch.setattr(fused, "chunk", spy)
     embeddings, proxies, labels = torch.randn(3, 2), torch.randn(4, 2), torch.tensor([0, 1, 2])
     fused_warped_softmax_loss(embeddings, proxies, labels, **WARP)
     proxies.requires_grad_()

@@ -52,8 +52,9 @@ def test_class_means_and_a_class_without_samples():
     points = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
     labels = torch.tensor([0, 0, 2])
     torch.testing.assert_close(
-        class_means(points, labels, 3, unit=False), torch.tensor([[2.0, 0.0], [4 / 3, 4 / 3], [0.0, 4.0]])
+        class_means(points, labels, range(3), unit=False),
+        torch.tensor([[2.0, 0.0], [4 / 3, 4 / 3], [0.0, 4.0]]),
     )
-    means = class_means(points, labels, 3, unit=True)
+    means = class_means(points, labels, range(3), unit=True)
     torch.testing.assert_close(means.norm(dim=1), torch.ones(3))
     torch.testing.assert_close(means[1], torch.tensor([2.0, 1.0]) / 5**0.5)

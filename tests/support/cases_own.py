@@ -31,7 +31,7 @@ CASES: dict[str, Case] = {
         surrogate=surrogates.warped_softmax,
         mutants=(
             ("k1=self.k1,", "k1=self.k2,"),
-            ("            scale=scale,\n", "            scale=1.0,\n"),
+            ("scale=scale,\n            delta", "scale=1.0,\n            delta"),
             ("delta=self.delta,\n        )", "delta=1.0,\n        )"),
         ),
     ),

@@ -22,14 +22,14 @@ CASES: dict[str, Case] = {
         references_proxy.magface,
         mutants=(
             ("sine * angle.sin()", "sine"),
-            ("torch.where(own > 0, turned, own)", "turned"),
+            ("torch.where(cosines > 0, turned, cosines)", "turned"),
         ),
         settings={"scale": 8.0, "lower_norm": 0.5, "upper_norm": 4.0},  # that random batches reach
     ),
     "l2_softmax": Case(
         references_proxy.l2_softmax,
         mutants=(
-            ("alpha * normalize(wide)", "alpha * wide"),
+            ("logits = alpha * normalize(wide)", "logits = alpha * wide"),
             ("logits = alpha * normalize", "logits = normalize"),
         ),
     ),
@@ -37,7 +37,7 @@ CASES: dict[str, Case] = {
         references_proxy.cross_entropy,
         mutants=(
             ("others = len(weight) - 1", "others = len(weight)"),
-            ("1 - smoothing)", "1.0)"),
+            ("[:, None], 1 - smoothing)", "[:, None], 1.0)"),
         ),
         settings={"dropout": 0.0, "proxy_init": "normal"},  # zero weights hide everything
     ),

@@ -13,10 +13,12 @@ is needed: the mean of |e - p_j|^2 over j is |e - m|^2 + v, with mean m and vari
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from softwarp.losses.contract import Shard
 from softwarp.losses.distances import widen
 
 Auto = str  # "auto", or "auto:2" for twice that
@@ -50,11 +52,17 @@ def mean_square_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
     >>> mean_square_distance(torch.tensor([[0.0]]), torch.tensor([[1.0], [3.0]]))
     tensor([5.])
     """
-    proxies = proxies[:: -(-len(proxies) // SAMPLED)]
+    proxies = proxies[:: landmark_step(len(proxies))]
     centre = proxies.mean(0)
     return (embeddings - centre).square().sum(1) + (proxies - centre).square().sum(1).mean()
 
 
+def landmark_step(num_classes: int) -> int:
+    """Return the distance between the classes whose proxies m and v are taken from."""
+    return -(-num_classes // SAMPLED)
+
+
+@torch.no_grad()
 def mean_gap(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
     """Return by how much the other proxies are farther than its own, the mean over a batch.
 
@@ -62,11 +70,20 @@ def mean_gap(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
     >>> mean_gap(torch.tensor([[1.0], [4.0]]), proxies, torch.tensor([0, 1]))
     tensor(3.)
     """
-    classes = len(proxies)
-    if classes == 1:
-        return embeddings.new_zeros(())
-    own = (embeddings - proxies[labels]).square().sum(1)
-    others = (classes * mean_square_distance(embeddings, proxies) - own) / (classes - 1)
+    embeddings, proxies = widen(embeddings, proxies)
+    own = (embeddings - proxies[labels.long()]).square().sum(1)
+    return gap_between(own, mean_square_distance(embeddings, proxies), len(proxies))
+
+
+def gap_between(own: Tensor, overall: Tensor, num_classes: int) -> Tensor:
+    """Return the mean gap from squared distances [N]: to its own proxy, and the mean over all proxies.
+
+    >>> gap_between(torch.tensor([1.0]), torch.tensor([5.0]), 2)
+    tensor(2.)
+    """
+    if num_classes == 1:
+        return own.new_zeros(())
+    others = (num_classes * overall - own) / (num_classes - 1)
     return (others.clamp_min(0).sqrt() - own.sqrt()).mean()
 
 
@@ -104,21 +121,19 @@ class Lengths(nn.Module):
         return (math.log(max(1, num_classes - 1)) + MARGIN) / max(FLOOR * reach, float(self.gap))
 
     @torch.no_grad()
-    def first_reach(self, embeddings: Tensor, proxies: Tensor) -> float:
+    def first_reach(self, embeddings: Tensor, proxies: Callable[[], Tensor]) -> float:
         """Return the reach of the first batch, of this one if there was none; 1 where all is one point."""
         if self.batches:
             return float(self.reach)
-        embeddings, proxies = widen(embeddings, proxies)
-        return float(mean_square_distance(embeddings, proxies).mean().sqrt()) or 1.0
+        return float(mean_square_distance(*widen(embeddings, proxies())).mean().sqrt()) or 1.0
 
     @torch.no_grad()
-    def learn(self, embeddings: Tensor, proxies: Tensor, labels: Tensor, reach: float) -> None:
-        """Take a batch of training into account."""
-        embeddings, proxies = widen(embeddings, proxies)
+    def learn(self, gap: Tensor, reach: float) -> None:
+        """Take a batch of training with this gap into account."""
         self.reach.fill_(reach)
         self.batches += 1
         share = 1 / min(int(self.batches), MEMORY)
-        self.gap += share * (mean_gap(embeddings, proxies, labels.long()) - self.gap)
+        self.gap += share * (gap - self.gap)
 
     def readings(self, scale: float | Auto, num_classes: int) -> dict[str, float]:
         """Return the scale that the next batch meets; nothing if it is automatic and there was none yet."""
@@ -126,6 +141,13 @@ class Lengths(nn.Module):
             return {"scale": scale}
         value = factor_of(scale) * self.scale(num_classes, float(self.reach)) if self.batches else None
         return {} if value is None else {"scale": value}
+
+
+@torch.no_grad()
+def shard_gap(embeddings: Tensor, own: Tensor, shard: Shard, num_classes: int) -> Tensor:
+    """Return what `mean_gap` returns, from the distances [M] of samples whose class is in this shard."""
+    squares = shard.total(shard.spread(own.square()))
+    return gap_between(squares, mean_square_distance(embeddings, shard.landmarks()), num_classes)
 
 
 @torch.no_grad()

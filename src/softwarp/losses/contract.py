@@ -1,7 +1,7 @@
 """What a loss declares about itself, for the command line, the docs, the trainer and the sharder."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -97,6 +97,92 @@ class Loss(Protocol):
 
         It is called `proxies` where it is one point of the embedding space per class, [C, D].
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Some of the classes, and the samples of a batch that belong to them."""
+
+    labels: Tensor  # [N], of the whole batch
+    rows: Tensor  # [M], the samples whose own class is here
+    places: Tensor  # [M], where the class of each is among the class vectors here
+    competing: int  # classes in the softmax, over all shards
+    landmarks: Callable[[], Tensor]  # class vectors from all shards, evenly spaced and not many
+    total: Callable[[Tensor], Tensor]  # the sum over shards, without a gradient
+    same: Callable[[Tensor], Tensor]  # what the first shard gives, for all of them
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Return [N] with `values` [M] at the samples whose class is here, and 0 at the others."""
+        return values.new_zeros(len(self.labels)).index_put((self.rows,), values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """A softmax over classes in its parts, for the classes of one shard.
+
+    The logit of another class is `query . key + bias`, or with a scale `-scale |query - key|`. The loss of
+    sample i is log(1 + sum_j exp(logit_ij - own_i)), j over the other classes, plus the sum of `extra_i` over
+    shards.
+    """
+
+    queries: Tensor  # [N, D], the batch
+    keys: Tensor  # [C, D], the classes of the shard
+    own: Tensor  # [M], the logit of a sample's own class, for the samples whose class is here
+    bias: Tensor | None = None  # [C]
+    scale: float | None = None
+    extra: Tensor | None = None  # [N]
+    learn: Callable[[], None] = lambda: None  # records the batch, once it has proved good
+
+
+@runtime_checkable
+class ClassSoftmax(Protocol):
+    """A loss that is a softmax over classes, and so can divide them over processes.
+
+    All its parameters hold one row per class; those that it has at the time are the shard's.
+    """
+
+    num_classes: int
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts; embeddings [N, D] are at least float32."""
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """A loss whose class vectors are divided over processes."""
+
+    here: range  # the classes of this process
+
+    def vectors_at(self, classes: Tensor) -> Tensor:
+        """Return the vectors of these classes, from whichever process has them."""
+
+    def mean_over_classes(self, rows: Tensor) -> Tensor:
+        """Return the mean of `rows`, one per class of this process, over the classes of all."""
+
+
+def own_logits(queries: Tensor, keys: Tensor, shard: Shard) -> Tensor:
+    """Return the products of the samples whose class is here with the vector of that class, [M]."""
+    return (queries[shard.rows] * keys[shard.places]).sum(1)
+
+
+def classes_here(loss: nn.Module) -> range:
+    """Return the classes whose vectors this process holds: all of them, unless they are divided."""
+    vectors = class_vectors_of(loss)
+    return loss.here if isinstance(loss, Divided) else range(0 if vectors is None else len(vectors))
+
+
+def vectors_at(loss: nn.Module, classes: Tensor) -> Tensor:
+    """Return the class vectors of these classes, without a gradient."""
+    if isinstance(loss, Divided):
+        return loss.vectors_at(classes)
+    vectors = class_vectors_of(loss)
+    assert vectors is not None
+    return vectors.detach()[classes]
+
+
+def mean_over_classes(loss: nn.Module, rows: Tensor) -> Tensor:
+    """Return the mean of `rows`, one per class that this process holds, over all classes."""
+    return loss.mean_over_classes(rows) if isinstance(loss, Divided) else rows.mean(0)
 
 
 def class_vectors_of(loss: nn.Module) -> nn.Parameter | None:

@@ -14,13 +14,14 @@ In the first step only the classifier learns: with w = 0 no gradient reaches the
 the official code: the norm belongs to the loss, so embeddings at test time are those before it.
 """
 
+import math
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -91,6 +92,7 @@ class CrossEntropyLoss(nn.Module):
             raise ValueError(
                 f"label_smoothing and dropout must be in [0, 1), got {label_smoothing} and {dropout}"
             )
+        self.num_classes = num_classes
         self.weight = init_proxies(num_classes, embedding_size, proxy_init)
         self.bias = nn.Parameter(torch.zeros(num_classes))
         self.norm = nn.BatchNorm1d(embedding_size, affine=False) if feature_norm else None
@@ -99,6 +101,26 @@ class CrossEntropyLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.weight, labels)
+        features = self.dropout(self._normed(embeddings))
+        smoothing = self.label_smoothing
+        return cross_entropy_loss(features, self.weight, self.bias, labels, label_smoothing=smoothing).mean()
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        features = self._normed(embeddings)
+        queries, keys, bias = widen(
+            features * shard.same(self.dropout(torch.ones_like(features))), self.weight, self.bias
+        )
+        own = own_logits(queries, keys, shard) + bias[shard.places]
+        smoothing, others = self.label_smoothing, shard.competing - 1
+        extra = None
+        if smoothing and others:
+            sums = queries @ keys.sum(0) + bias.sum() - shard.spread(own)  # of the other classes' logits
+            least = (1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(smoothing / others)
+            extra = shard.spread(smoothing * own + least) - smoothing / others * sums
+        return Terms(queries=queries, keys=keys, bias=bias, own=own, extra=extra)
+
+    def _normed(self, embeddings: Tensor) -> Tensor:
         features = widen(embeddings, self.weight)[0]
         if self.norm is not None:
             if self.training and len(features) == 1:
@@ -108,9 +130,7 @@ class CrossEntropyLoss(nn.Module):
                 )
             check_finite(features.detach().sum(), embeddings)  # before the batch norm records it
             features = self.norm(features)
-        features = self.dropout(features)
-        smoothing = self.label_smoothing
-        return cross_entropy_loss(features, self.weight, self.bias, labels, label_smoothing=smoothing).mean()
+        return features
 
     def extra_repr(self) -> str:
         classes, size = self.weight.shape

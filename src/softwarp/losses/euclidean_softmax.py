@@ -7,14 +7,16 @@
 | s      | scale     | 1.0     | not in Eq. 4; "auto" and "auto:2" as in `automatic.py` |
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import Auto, Lengths, factor_of
+from softwarp.losses.automatic import Auto, Lengths, factor_of, mean_gap, shard_gap
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
-from softwarp.losses.distances import check_batch, init_proxies
+from softwarp.losses.contract import Card, Shard, Terms, Training, phase_state, set_phase_state
+from softwarp.losses.distances import check_batch, init_proxies, widen
 from softwarp.losses.warped_softmax import PAPER, fused_mean
 
 
@@ -56,6 +58,7 @@ class EuclideanSoftmaxLoss(nn.Module):
         proxy_init: str = "kaiming",
     ) -> None:
         super().__init__()
+        self.num_classes = num_classes
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.lengths = Lengths()
         self.start_phase(scale=scale)
@@ -68,19 +71,36 @@ class EuclideanSoftmaxLoss(nn.Module):
     get_extra_state, set_extra_state = phase_state, set_phase_state
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        scale, reach = self.scale, 0.0
-        if isinstance(scale, str):
+        if isinstance(self.scale, str):
             check_batch(embeddings, self.proxies, labels)
-            reach = self.lengths.first_reach(embeddings, self.proxies)
-            scale = factor_of(scale) * self.lengths.scale(len(self.proxies), reach)
+        scale, reach = self._settle(embeddings, lambda: self.proxies)
         loss = fused_mean(embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=scale, delta=0.0)
         if self.training and isinstance(self.scale, str):  # and the batch has proved good
-            self.lengths.learn(embeddings, self.proxies, labels, reach)
+            self.lengths.learn(mean_gap(embeddings, self.proxies, labels), reach)
         return loss
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        embeddings, proxies = widen(embeddings, self.proxies)
+        scale, reach = self._settle(embeddings, shard.landmarks)
+        t = torch.linalg.vector_norm(embeddings[shard.rows] - proxies[shard.places], dim=1)
+
+        def learn() -> None:
+            if isinstance(self.scale, str):
+                self.lengths.learn(shard_gap(embeddings, t, shard, self.num_classes), reach)
+
+        return Terms(queries=embeddings, keys=proxies, own=-scale * t, scale=scale, learn=learn)
+
+    def _settle(self, embeddings: Tensor, proxies: Callable[[], Tensor]) -> tuple[float, float]:
+        """Return the scale for this batch, and the reach of the first one if the scale is measured."""
+        if not isinstance(self.scale, str):
+            return self.scale, 0.0
+        reach = self.lengths.first_reach(embeddings, proxies)
+        return factor_of(self.scale) * self.lengths.scale(self.num_classes, reach), reach
 
     def readings(self) -> dict[str, float]:
         """Return the scale as the next batch meets it; nothing before the first, where it is automatic."""
-        return self.lengths.readings(self.scale, len(self.proxies))
+        return self.lengths.readings(self.scale, self.num_classes)
 
     def extra_repr(self) -> str:
         classes, size = self.proxies.shape

@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_not_negative, check_positive, check_whole
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
+from softwarp.losses.distances import widen
 from softwarp.losses.from_pml import angles_of, call_pml, take_proxies
 
 EASING = (
@@ -36,6 +38,7 @@ class LargeMarginSoftmaxLoss(nn.Module):
     distance = "cosine"
     class_vectors = "proxies"
     pml_name = "LargeMarginSoftmaxLoss"
+    unit_weights = False
     steps: Tensor
     card: ClassVar[Card] = Card(
         title="Large-margin softmax",
@@ -84,13 +87,31 @@ class LargeMarginSoftmaxLoss(nn.Module):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        first, decay, last = self.schedule
-        plain = (first / (1 + decay * self.steps)).clamp_min(last)
-        with eased(self.pml, plain):
+        with eased(self.pml, self._plain()):
             value = call_pml(self, embeddings, labels, W=self.proxies.T)
         if self.training:
             self.steps += 1
         return value
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        wide, proxies = widen(embeddings, self.proxies)
+        unit_proxies = normalize(proxies)
+        with eased(self.pml, self._plain()):
+            own = self.pml.modify_cosine_of_target_classes(own_logits(normalize(wide), unit_proxies, shard))
+        own = own * self.pml.scale * wide[shard.rows].norm(dim=1)
+        if not self.unit_weights:
+            own = own * proxies[shard.places].norm(dim=1)
+        keys = unit_proxies if self.unit_weights else proxies
+
+        def learn() -> None:
+            self.steps += 1
+
+        return Terms(queries=self.pml.scale * wide, keys=keys, own=own, learn=learn)
+
+    def _plain(self) -> Tensor:
+        first, decay, last = self.schedule
+        return (first / (1 + decay * self.steps)).clamp_min(last)
 
 
 class SphereFaceLoss(LargeMarginSoftmaxLoss):
@@ -104,6 +125,7 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
     distance = "cosine"
     class_vectors = "proxies"
     pml_name = "SphereFaceLoss"
+    unit_weights = True
     card: ClassVar[Card] = Card(
         title="SphereFace",
         citation="Liu, Wen, Yu, Li, Raj, Song: SphereFace: Deep Hypersphere Embedding for Face Recognition. "
@@ -139,6 +161,13 @@ def eased(pml: Any, plain: Tensor) -> Iterator[None]:
 def init_weights(weights: Tensor) -> None:
     """Draw PML's weights [D, C] as the large-margin softmax's paper does: deviation sqrt(2 / D)."""
     nn.init.kaiming_normal_(weights, mode="fan_out")
+
+
+def cosine_terms(loss: Any, embeddings: Tensor, shard: Shard) -> Terms:
+    """Return a softmax over scaled cosines in its parts; PML says what the margin makes of a cosine."""
+    unit, keys = map(normalize, widen(embeddings, loss.proxies))
+    own = loss.pml.modify_cosine_of_target_classes(own_logits(unit, keys, shard))
+    return Terms(queries=loss.pml.scale * unit, keys=keys, own=loss.pml.scale * own)
 
 
 class CosFaceLoss(nn.Module):
@@ -186,6 +215,10 @@ class CosFaceLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        return cosine_terms(self, embeddings, shard)
 
 
 class ArcFaceLoss(nn.Module):
@@ -237,3 +270,7 @@ class ArcFaceLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        return cosine_terms(self, embeddings, shard)

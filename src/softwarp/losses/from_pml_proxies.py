@@ -10,7 +10,7 @@ from torch import Tensor, cdist, nn
 from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_not_negative, check_positive, check_whole
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
 from softwarp.losses.distances import widen
 from softwarp.losses.from_pml import call_pml, take_parameter, take_proxies
 
@@ -189,3 +189,9 @@ class NormalizedSoftmaxLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        unit, keys = map(normalize, widen(embeddings, self.proxies))
+        queries = unit / self.pml.temperature
+        return Terms(queries=queries, keys=keys, own=own_logits(queries, keys, shard))

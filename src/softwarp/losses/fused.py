@@ -1,4 +1,4 @@
-"""The fast form of the warped softmax: value and gradients in one pass over the N x C matrix.
+"""The fast form of a softmax over classes: value and gradients in one pass over the N x C matrix.
 
 Rows are taken in chunks, so that only one chunk of the matrix exists; a chunk is made of column
 tiles, so that the element-wise work finds its data in the cache. For each tile, once:
@@ -8,8 +8,12 @@ tiles, so that the element-wise work finds its data in the cache. For each tile,
 The tile keeps u / t. When a chunk's losses are known, softmax weights differ from u by one factor
 per row and tile, exp(s f1 - loss - s m), so the gradients are two more products and no second exp.
 Each row's own column is left out of the tiles: its distance is a direct difference, its gradient exact.
+
+`fused_softmax` is the warped softmax. `fused_terms.py` uses the same chunks for any softmax over classes,
+some of which may be in other processes: `close` joins their sums when a chunk has its own.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +26,8 @@ CPU_TILE_ELEMENTS = 2**19
 GPU_TILE_ELEMENTS = 2**26
 # exp(-80) is negligible next to the row's largest term, and not yet a denormal: those slow products down.
 SMALLEST_EXPONENT = -80.0
+
+Close = Callable[[Tensor], Tensor]
 
 
 def fused_softmax(
@@ -38,19 +44,27 @@ def fused_softmax(
     tile_columns: int | None = None,
 ) -> Tensor:
     """Return the mean loss over the batch; alpha, k1 and k2 are numbers or tensors [N]."""
-    rows, classes = len(embeddings), len(proxies)
-    if chunk_rows is None:
-        chunks = -(-rows * classes * embeddings.element_size() // CHUNK_BYTES)
-        chunk_rows = -(-rows // chunks)
-    if tile_columns is None:
-        elements = CPU_TILE_ELEMENTS if embeddings.device.type == "cpu" else GPU_TILE_ELEMENTS
-        tile_columns = max(1, elements // chunk_rows)
+    chunk_rows = chunk_rows or rows_of_a_chunk(embeddings, len(proxies))
+    tile_columns = tile_columns or columns_of_a_tile(embeddings, chunk_rows)
     warp = [
         torch.as_tensor(value, dtype=embeddings.dtype, device=embeddings.device) for value in (alpha, k1, k2)
     ]
     settings = (scale, delta, chunk_rows, tile_columns, torch.is_grad_enabled())
     loss: Tensor = _FusedSoftmax.apply(embeddings, proxies, labels, *warp, *settings)
     return loss
+
+
+def rows_of_a_chunk(embeddings: Tensor, classes: int) -> int:
+    """Return how many rows of the matrix are held at a time."""
+    rows = len(embeddings)
+    chunks = -(-rows * max(1, classes) * embeddings.element_size() // CHUNK_BYTES)
+    return -(-rows // chunks)
+
+
+def columns_of_a_tile(embeddings: Tensor, chunk_rows: int) -> int:
+    """Return how many columns are worked on at a time."""
+    elements = CPU_TILE_ELEMENTS if embeddings.device.type == "cpu" else GPU_TILE_ELEMENTS
+    return max(1, elements // chunk_rows)
 
 
 class _FusedSoftmax(torch.autograd.Function):
@@ -83,16 +97,16 @@ class _FusedSoftmax(torch.autograd.Function):
         own_force = (scale / len(t)) * slope / t.masked_fill_(t == 0, torch.inf)
 
         losses, grads = [], []
-        for rows in _slices(len(embeddings), chunk_rows):
+        for rows in slices(len(embeddings), chunk_rows):
             e, y = embeddings[rows], labels[rows]
-            loss, grad = _chunk(e, proxies, y, own[rows], scale, tile_columns, grad_proxies, len(t))
+            loss, grad = chunk(e, proxies, y, own[rows], scale, tile_columns, grad_proxies, len(t))
             losses.append(loss)
             grads.append(grad)
-        loss = _joined(losses)
+        loss = joined(losses)
         if grad_proxies is not None:
             own_grad = difference.mul_((own_force * -torch.expm1(-loss))[:, None])
             grad_proxies.index_add_(0, labels, own_grad, alpha=-1)
-            ctx.save_for_backward(own_grad.add_(_joined(grads)), grad_proxies)
+            ctx.save_for_backward(own_grad.add_(joined(grads)), grad_proxies)
         return loss.mean()
 
     @staticmethod
@@ -109,63 +123,105 @@ class _FusedSoftmax(torch.autograd.Function):
         return (*grads, *[None] * 9)
 
 
-def _slices(length: int, step: int) -> list[slice]:
+def slices(length: int, step: int) -> list[slice]:
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def joined(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _chunk(
+def chunk(
     e: Tensor,
-    proxies: Tensor,
+    vectors: Tensor,
     y: Tensor,
     own: Tensor,
-    scale: float,
+    scale: float | None,
     tile_columns: int,
-    grad_proxies: Tensor | None,
+    grad_vectors: Tensor | None,
     batch: int,
+    *,
+    bias: Tensor | None = None,
+    grad_bias: Tensor | None = None,
+    close: Close | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the losses of these rows and the other proxies' gradient on them; add to `grad_proxies`.
+    """Return the losses of these rows and the other classes' gradient on them; add to the other gradients.
 
     Only in-place products are used: autocast leaves those alone, so they stay in full precision.
+
+    Args:
+        y: the place of each row's own class among the vectors, negative if it is elsewhere.
+        own: minus the logit of each row's own class.
+        scale: None for logits that are products.
     """
-    parts = _slices(len(proxies), tile_columns)
+    parts = slices(len(vectors), tile_columns)
     tiles, minima, sums = [], [], []
     for part in parts:
-        tile, minimum, total = _tile(e, proxies[part], y - part.start, scale, only=len(parts) == 1)
-        if grad_proxies is not None:
+        place = y - part.start
+        if scale is None:
+            added = None if bias is None else bias[part]
+            tile, minimum, total = _product_tile(e, vectors[part], place, added)
+        else:
+            only = len(parts) == 1 and close is None
+            tile, minimum, total = _tile(e, vectors[part], place, scale, only=only)
+        if grad_vectors is not None:
             tiles.append(tile)
         minima.append(minimum)
         sums.append(total.log_().sub_(minimum))
-    others = sums[0] if len(sums) == 1 else torch.stack(sums).logsumexp(0)
+    if len(sums) > 1:
+        others = torch.stack(sums).logsumexp(0)
+    else:
+        others = sums[0] if sums else torch.full_like(own, -torch.inf)
+    if close is not None:
+        others = close(others)
     loss = softplus(others.add_(own), threshold=40)  # the default of 20 cuts off after 2e-9
     grad = torch.zeros_like(e)
-    if grad_proxies is None:
+    if grad_vectors is None:
         return loss, grad
     pull = torch.zeros_like(loss)
     for part, a, minimum in zip(parts, tiles, minima, strict=True):
-        a.mul_((own - loss - minimum).exp_().mul_(scale / batch)[:, None])
-        pull.add_(a.sum(1))
-        grad.addmm_(a, proxies[part])
-        grad_proxies[part].addcmul_(proxies[part], a.sum(0)[:, None], value=-1).addmm_(a.T, e)
-    return loss, grad.addcmul_(e, pull[:, None], value=-1)
+        a.mul_((own - loss - minimum).exp_().mul_((scale or 1.0) / batch)[:, None])
+        grad.addmm_(a, vectors[part])
+        if scale is not None:
+            pull.add_(a.sum(1))
+            grad_vectors[part].addcmul_(vectors[part], a.sum(0)[:, None], value=-1)
+        grad_vectors[part].addmm_(a.T, e)
+        if grad_bias is not None:
+            grad_bias[part].add_(a.sum(0))
+    return loss, grad if scale is None else grad.addcmul_(e, pull[:, None], value=-1)
 
 
 def _tile(e: Tensor, p: Tensor, own: Tensor, scale: float, only: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return u / t with its own column zero, s times each row's smallest t, and each row's sum of u."""
     tile = torch.add(e.square().sum(1)[:, None], p.square().sum(1)).addmm_(e, p.T, alpha=-2)
-    index = own[:, None]
     if only:
-        tile.scatter_(1, index, torch.inf)
+        tile.scatter_(1, own[:, None], torch.inf)
     else:
-        here = (index >= 0) & (index < len(p))
-        index = index.clamp(0, len(p) - 1)
-        tile.scatter_(1, index, tile.gather(1, index).masked_fill_(here, torch.inf))
+        _fill_own(tile, own, torch.inf)
     t = tile.clamp_min_(0).sqrt_()
     minimum = t.amin(1).clamp_max_(1e30).mul_(scale)  # finite also where its own column is the only one
     u = torch.add(minimum[:, None], t, alpha=-scale).clamp_min_(SMALLEST_EXPONENT).exp_()
     total = u.sum(1)
     # On a proxy u / t is infinite, and the gradient there is zero by definition.
     return torch.div(u, t, out=t).nan_to_num_(nan=torch.nan, posinf=0.0), minimum, total
+
+
+def _product_tile(
+    e: Tensor, vectors: Tensor, own: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return u = exp(z - max z) with its own column zero, minus each row's largest z, and its sum of u."""
+    z = e.new_zeros(len(e), len(vectors)) if bias is None else bias.repeat(len(e), 1)
+    z.addmm_(e, vectors.T)
+    _fill_own(z, own, -torch.inf)
+    minimum = z.amax(1).clamp_min_(-1e30).neg_()
+    u = z.add_(minimum[:, None]).clamp_min_(SMALLEST_EXPONENT).exp_()
+    _fill_own(u, own, 0.0)
+    return u, minimum, u.sum(1)
+
+
+def _fill_own(tile: Tensor, own: Tensor, value: float) -> None:
+    """Set each row's own column, if it is in this tile."""
+    index = own[:, None]
+    here = (index >= 0) & (index < tile.shape[1])
+    index = index.clamp(0, tile.shape[1] - 1)
+    tile.scatter_(1, index, tile.gather(1, index).masked_fill_(here, value))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -74,6 +74,7 @@ class L2SoftmaxLoss(nn.Module):
         self, num_classes: int, embedding_size: int, *, alpha: float = 16.0, proxy_init: str = "kaiming"
     ) -> None:
         super().__init__()
+        self.num_classes = num_classes
         self.weight = init_proxies(num_classes, embedding_size, proxy_init)
         self.bias = nn.Parameter(torch.zeros(num_classes))
         self.start_phase(alpha=alpha)
@@ -87,6 +88,13 @@ class L2SoftmaxLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return l2_softmax_loss(embeddings, self.weight, self.bias, labels, alpha=self.alpha).mean()
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        wide, keys, bias = widen(embeddings, self.weight, self.bias)
+        queries = self.alpha * normalize(wide)
+        own = own_logits(queries, keys, shard) + bias[shard.places]
+        return Terms(queries=queries, keys=keys, bias=bias, own=own)
 
     def extra_repr(self) -> str:
         classes, size = self.weight.shape

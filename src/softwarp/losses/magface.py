@@ -22,10 +22,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
 from softwarp.losses.distances import (
     check_batch,
     check_finite,
@@ -55,17 +55,35 @@ def magface_loss(
     """
     check_batch(embeddings, proxies, labels)
     target = labels.long()[:, None]
-    norms: Tensor = torch.linalg.vector_norm(widen(embeddings, proxies)[0], dim=1)
-    norms = norms.clamp(lower_norm, upper_norm)
     cosines = cosine_similarities(embeddings, proxies)
-    own = cosines.gather(1, target).squeeze(1)
-    slope = (upper_margin - lower_margin) / (upper_norm - lower_norm)
-    turned = cosine_of_sum(own, lower_margin + slope * (norms - lower_norm))
-    logits = scale * cosines.scatter(1, target, torch.where(own > 0, turned, own)[:, None])
-    loss = cross_entropy(logits, labels.long(), reduction="none")
-    loss = loss + regularizer * (norms / upper_norm**2 + 1 / norms)
+    own, reward = own_part(
+        widen(embeddings, proxies)[0],
+        cosines.gather(1, target).squeeze(1),
+        lower_norm=lower_norm,
+        upper_norm=upper_norm,
+        lower_margin=lower_margin,
+        upper_margin=upper_margin,
+    )
+    logits = scale * cosines.scatter(1, target, own[:, None])
+    loss = cross_entropy(logits, labels.long(), reduction="none") + regularizer * reward
     check_finite(loss, embeddings, proxies)
     return loss
+
+
+def own_part(
+    embeddings: Tensor,
+    cosines: Tensor,
+    *,
+    lower_norm: float,
+    upper_norm: float,
+    lower_margin: float,
+    upper_margin: float,
+) -> tuple[Tensor, Tensor]:
+    """Return c_iy, the cosine [N] to its own class with the margin, and g(a_i)."""
+    norms: Tensor = torch.linalg.vector_norm(embeddings, dim=1).clamp(lower_norm, upper_norm)
+    slope = (upper_margin - lower_margin) / (upper_norm - lower_norm)
+    turned = cosine_of_sum(cosines, lower_margin + slope * (norms - lower_norm))
+    return torch.where(cosines > 0, turned, cosines), norms / upper_norm**2 + 1 / norms
 
 
 def cosine_of_sum(cosine: Tensor, angle: Tensor) -> Tensor:
@@ -133,6 +151,7 @@ class MagFaceLoss(nn.Module):
                 "MagFace needs lower_norm < upper_norm, 0 <= lower_margin <= upper_margin, regularizer >= 0; "
                 f"got {lower_norm}, {upper_norm}, {lower_margin}, {upper_margin}, {regularizer}"
             )
+        self.num_classes = num_classes
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.settings = {
             "scale": scale,
@@ -145,6 +164,17 @@ class MagFaceLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return magface_loss(embeddings, self.proxies, labels, **self.settings).mean()
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        settings = dict(self.settings)
+        scale, regularizer = settings.pop("scale"), settings.pop("regularizer")
+        wide, proxies = widen(embeddings, self.proxies)
+        unit, keys = normalize(wide), normalize(proxies)
+        own, reward = own_part(wide[shard.rows], own_logits(unit, keys, shard), **settings)
+        return Terms(
+            queries=scale * unit, keys=keys, own=scale * own, extra=shard.spread(regularizer * reward)
+        )
 
     def extra_repr(self) -> str:
         classes, size = self.proxies.shape

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -73,6 +73,7 @@ class ProxyNCAppLoss(nn.Module):
         self, num_classes: int, embedding_size: int, *, scale: float = 9.0, proxy_init: str = "proxy_nca_pp"
     ) -> None:
         super().__init__()
+        self.num_classes = num_classes
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.start_phase(scale=scale)
 
@@ -85,6 +86,12 @@ class ProxyNCAppLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return proxy_nca_pp_loss(embeddings, self.proxies, labels, scale=self.scale).mean()
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        unit_embeddings, unit_proxies = map(normalize, widen(embeddings, self.proxies))
+        queries = 2 * self.scale * unit_embeddings
+        return Terms(queries=queries, keys=unit_proxies, own=own_logits(queries, unit_proxies, shard))
 
     def extra_repr(self) -> str:
         classes, size = self.proxies.shape

@@ -21,13 +21,14 @@ form that the modules use. Differs from the official code: the distance to its o
 difference, and there is no floor of 1e-6 under distances; at distance zero the gradient is zero.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import Auto, Lengths, factor_of, radius
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.automatic import Auto, Lengths, factor_of, mean_gap, radius, shard_gap
+from softwarp.losses.contract import Card, Shard, Terms, Training
 from softwarp.losses.distances import (
     check_batch,
     check_finite,
@@ -246,6 +247,7 @@ class WarpedSoftmaxLoss(nn.Module):
         proxy_init: str = "kaiming",
     ) -> None:
         super().__init__()
+        self.num_classes = num_classes
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.lengths, self.alpha_due = Lengths(), 0.0
         self.set_warp(alpha=alpha, k1=k1, k2=k2, scale=scale, delta=delta)
@@ -269,7 +271,7 @@ class WarpedSoftmaxLoss(nn.Module):
         warp: dict[str, Any] = {
             name: getattr(self, name) if value is None else value for name, value in new.items()
         }
-        check_warp(len(self.proxies), **warp | {"scale": factor_of(warp["scale"]) or warp["scale"]})
+        check_warp(self.num_classes, **warp | {"scale": factor_of(warp["scale"]) or warp["scale"]})
         k1, k2 = torch.as_tensor(warp["k1"]), torch.as_tensor(warp["k2"])
         if not bool((k1 <= 1).all() and (k2 >= 1).all()):
             raise ValueError(
@@ -287,14 +289,9 @@ class WarpedSoftmaxLoss(nn.Module):
     start_phase = set_warp
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        scale, alpha, reach = self.scale, self.alpha, 0.0
-        if isinstance(scale, str) or self.alpha_due:
+        if isinstance(self.scale, str) or self.alpha_due:
             check_batch(embeddings, self.proxies, labels)
-            reach = self.lengths.first_reach(embeddings, self.proxies)
-        if isinstance(scale, str):
-            scale = factor_of(scale) * self.lengths.scale(len(self.proxies), reach)
-        if self.alpha_due:
-            alpha = (self.alpha_due * radius(embeddings, labels, reach)).to(alpha)
+        scale, alpha, reach = self._settle(embeddings, labels, lambda: self.proxies)
         loss = fused_mean(
             embeddings,
             self.proxies,
@@ -306,15 +303,51 @@ class WarpedSoftmaxLoss(nn.Module):
             delta=self.delta,
         )
         if self.training:  # and the batch has proved good
-            self.alpha, self.alpha_due = alpha, 0.0
-            if isinstance(self.scale, str):
-                self.lengths.learn(embeddings, self.proxies, labels, reach)
+            self._learn(alpha, reach, lambda: mean_gap(embeddings, self.proxies, labels))
         return loss
+
+    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
+        """Return the loss in its parts, for the classes of a shard."""
+        embeddings, proxies = widen(embeddings, self.proxies)
+        scale, alpha, reach = self._settle(embeddings, shard.labels, shard.landmarks)
+        t = torch.linalg.vector_norm(embeddings[shard.rows] - proxies[shard.places], dim=1)
+        own = shard.labels[shard.rows]
+        settings = {"alpha": alpha, "k1": self.k1, "k2": self.k2}
+        warp = piecewise(
+            **{name: _per_sample(each, own) for name, each in settings.items()}, delta=self.delta
+        )
+        return Terms(
+            queries=embeddings,
+            keys=proxies,
+            own=-scale * warp(t),
+            scale=scale,
+            learn=lambda: self._learn(
+                alpha, reach, lambda: shard_gap(embeddings, t, shard, self.num_classes)
+            ),
+        )
+
+    def _settle(
+        self, embeddings: Tensor, labels: Tensor, proxies: Callable[[], Tensor]
+    ) -> tuple[float, Tensor, float]:
+        """Return scale and alpha for this batch, and the reach of the first one if either is measured."""
+        scale, alpha, reach = self.scale, self.alpha, 0.0
+        if isinstance(scale, str) or self.alpha_due:
+            reach = self.lengths.first_reach(embeddings, proxies)
+        if isinstance(scale, str):
+            scale = factor_of(scale) * self.lengths.scale(self.num_classes, reach)
+        if self.alpha_due:
+            alpha = (self.alpha_due * radius(embeddings, labels, reach)).to(alpha)
+        return scale, alpha, reach
+
+    def _learn(self, alpha: Tensor, reach: float, gap: Callable[[], Tensor]) -> None:
+        self.alpha, self.alpha_due = alpha, 0.0
+        if isinstance(self.scale, str):
+            self.lengths.learn(gap(), reach)
 
     def readings(self) -> dict[str, float]:
         """Return scale and alpha as the next batch meets them; what no batch has decided yet is left out."""
         alpha = {} if self.alpha_due else {"alpha": float(self.alpha.mean())}
-        return self.lengths.readings(self.scale, len(self.proxies)) | alpha
+        return self.lengths.readings(self.scale, self.num_classes) | alpha
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         *_, missing, unexpected, errors = rest

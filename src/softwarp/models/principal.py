@@ -26,17 +26,19 @@ def principal_head(features: Tensor, size: int, *, centre: bool) -> tuple[Tensor
     return weight.to(features.dtype), -(weight @ mean).to(features.dtype)
 
 
-def class_means(embeddings: Tensor, labels: Tensor, num_classes: int, *, unit: bool) -> Tensor:
-    """Return the mean embedding of each class, [C, D]; a class without any has that of all.
+def class_means(embeddings: Tensor, labels: Tensor, classes: range, *, unit: bool) -> Tensor:
+    """Return the mean embedding of each of these classes, [C, D]; a class without any has that of all.
 
     With `unit` it is the mean of directions, of length 1.
 
-    >>> class_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), 2, unit=False)
+    >>> class_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), range(2), unit=False)
     tensor([[2.],
             [2.]])
     """
     points = normalize(embeddings) if unit else embeddings
-    counts = labels.bincount(minlength=num_classes)[:, None]
-    sums = points.new_zeros(num_classes, points.shape[1]).index_add_(0, labels, points)
+    here = (labels >= classes.start) & (labels < classes.stop)
+    places = labels[here] - classes.start
+    counts = places.bincount(minlength=len(classes))[:, None]
+    sums = points.new_zeros(len(classes), points.shape[1]).index_add_(0, places, points[here])
     means = torch.where(counts > 0, sums / counts.clamp_min(1), points.mean(0))
     return normalize(means) if unit else means
