@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
+from softwarp.recipe import find_recipe, read_recipe, recipe_names
 from softwarp.train import StoppedError
 
 runner = CliRunner()
@@ -21,6 +22,30 @@ def softwarp(*arguments):
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "100"}
     )
+
+
+def test_a_wrong_change_is_not_blamed_on_the_recipe():
+    wrong = runner.invoke(app, ["show", "cub_lite", "phases.0.epochs=x"])
+    assert "command line: phases.0.epochs=x" in str(wrong.exception)
+    unknown = runner.invoke(app, ["show", "cub_lite", "phases.0.epoch=3"])
+    assert "command line: phases.0.epoch: no such key" in str(unknown.exception)
+
+
+def test_a_recipe_that_is_wrong_itself_is_named_whatever_is_changed(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("loss: {nane: arcface}\nphases: [{epochs: 1, learning_rate: 0.1}]\n")
+    result = runner.invoke(app, ["show", str(path), "phases.0.epochs=2"])
+    assert "own.yaml: loss.nane" in str(result.exception)
+
+
+def test_names_of_recipes_and_losses_are_whole_at_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = runner.invoke(app, ["recipes"]).output.splitlines()
+    assert max(map(len, lines)) <= 80
+    listed = {words[0]: words for words in map(str.split, lines) if len(words) >= 5}
+    assert len(listed) > 20
+    for name in recipe_names():
+        assert read_recipe(find_recipe(name)).loss.name in listed[name], name
 
 
 def test_help_loads_nothing_heavy():

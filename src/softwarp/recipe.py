@@ -1,5 +1,6 @@
 """What a run is: validated data, model, loss, batches, optimizer, phases and evaluation."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -297,8 +298,12 @@ PARTS: dict[str, type[Part]] = {
 }
 
 
-def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
+def parse_recipe(settings: Any, source: str = "recipe", changes: Sequence[str] = ()) -> Recipe:
     """Return the validated recipe; a ValueError lists everything wrong, with the nearest known keys.
+
+    Args:
+        source: where the settings come from, named with what is wrong.
+        changes: KEY=VALUE from the command line, applied to them already.
 
     >>> parse_recipe({"loss": {"nane": "warped_softmax"}, "phases": []})
     Traceback (most recent call last):
@@ -310,7 +315,7 @@ def parse_recipe(settings: Any, source: str = "recipe") -> Recipe:
     try:
         return Recipe.model_validate(settings)
     except ValidationError as error:
-        lines = [f"{source}: {_explain(problem)}" for problem in error.errors()]
+        lines = [f"{_origin(problem, source, changes)}: {_explain(problem)}" for problem in error.errors()]
         raise ValueError("\n".join(lines)) from None
 
 
@@ -367,6 +372,13 @@ def find_recipe(name: str) -> Path:
 
 def _folder() -> Path:
     return Path(str(files("softwarp") / "recipes"))
+
+
+def _origin(problem: Any, source: str, changes: Sequence[str]) -> str:
+    """Return who set what is wrong: the command line, or the source."""
+    place = ".".join(map(str, problem["loc"])) + "."
+    changed = any(place.startswith(change.partition("=")[0] + ".") for change in changes)
+    return "command line" if changed else source
 
 
 def _explain(problem: Any) -> str:

@@ -53,20 +53,18 @@ def assert_equal(values, expected):
                 assert float(value[i]) == pytest.approx(row[name], abs=1e-12), (i, name)
 
 
-@pytest.fixture(params=["blocks as they are", "tiny blocks", "full product", "always sorting", "no spare"])
+@pytest.fixture(params=["blocks as they are", "tiny blocks", "full product", "in halves", "all of these"])
 def path(request, monkeypatch):
     """Every way through the code, also those that only large inputs take."""
-    if request.param in ("tiny blocks", "no spare"):
+    if request.param in ("tiny blocks", "all of these"):
         monkeypatch.setattr(ranks, "BLOCK_ROWS", 3)
         monkeypatch.setattr(scores, "CHUNK", 2)
         monkeypatch.setattr(counting, "DOUBTS_AT_ONCE", 1)
-    if request.param in ("full product", "no spare"):
+    if request.param in ("full product", "all of these"):
         monkeypatch.setattr(ranks, "SYMMETRIC_POSITIVES", 0)
         monkeypatch.setattr(ranks, "BLOCK_POSITIVES", 8)
-    if request.param in ("always sorting", "no spare"):
-        monkeypatch.setattr(counting, "FEW_POSITIVES", 0)
-    if request.param == "no spare":
-        monkeypatch.setattr(counting, "SPARE", 0)
+    if request.param in ("in halves", "all of these"):
+        monkeypatch.setattr(counting, "LISTED_AT_ONCE", 4)
     return request.param
 
 
@@ -146,10 +144,9 @@ def test_many_ties_among_few_positives_are_settled_one_by_one():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_ties_at_the_edge_of_what_sorting_keeps(seed, monkeypatch):
-    """Six items as far from the query as its positive, of which sorting would keep two."""
-    monkeypatch.setattr(counting, "FEW_POSITIVES", 0)
-    monkeypatch.setattr(counting, "SPARE", 0)
+def test_ties_are_counted_in_halves_of_a_block(seed, monkeypatch):
+    """Six items as far from the query as its positive, more than are listed at once."""
+    monkeypatch.setattr(counting, "LISTED_AT_ONCE", 4)
     generator = np.random.default_rng(seed)
     points = np.concatenate([[0, 1], np.full(6, -1), 1000 + generator.random(80) * 1000])
     labels = np.concatenate([[0, 0], np.arange(1, 87)])
@@ -233,14 +230,13 @@ def test_collapsed_embeddings_are_ties_by_index(path):
 @pytest.mark.parametrize("size", [1, 1e154, 1e-200])
 def test_doubts_are_few_and_settled_by_float64(monkeypatch, size):
     """Float32 must decide nearly everything, or the speed is gone; what it leaves must come out right."""
-    doubts = []
-    settle = counting._settle
+    doubts, distances = [], counting._both_distances
 
-    def counted(doubt, *others):
-        doubts.append(len(doubt[0]))
-        settle(doubt, *others)
+    def counted(side, other, query, *others):
+        doubts.append(len(query))
+        return distances(side, other, query, *others)
 
-    monkeypatch.setattr(counting, "_settle", counted)
+    monkeypatch.setattr(counting, "_both_distances", counted)
     monkeypatch.setattr(counting, "_count_exactly", lambda *_: pytest.fail("all of it in float64"))
     points = torch.randn(2000, 64, generator=torch.Generator().manual_seed(2)).double() * size
     retrieval_metrics(points, torch.arange(2000) % 400, ks=(1999,))
@@ -429,4 +425,4 @@ def test_the_shares_of_the_work_sum_to_all_of_it(path):
     shares = []
     retrieval_metrics(points, labels, advance=shares.append)
     assert sum(shares) == pytest.approx(1)
-    assert (len(shares) > 1) == (path in ("tiny blocks", "full product", "no spare"))
+    assert (len(shares) > 1) == (path in ("tiny blocks", "full product", "all of these"))

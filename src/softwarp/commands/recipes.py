@@ -18,6 +18,7 @@ Words = Annotated[
 ]
 
 
+HEADS = ("recipe", "data", "backbone", "loss", "epochs", "R@1")
 CAPTION = "R@1: Recall@1 as published, in percent"
 
 
@@ -38,11 +39,13 @@ def recipes(
 
     from softwarp.recipe import find_recipe, read_recipe, recipe_names
 
-    words = [Column(head, overflow="fold") for head in ("data", "backbone", "loss", "epochs")]
-    listed = Table(Column("recipe", no_wrap=True), *words, Column("R@1", justify="right"), caption=CAPTION)
+    heads = [Column(head, no_wrap=head in ("recipe", "loss"), overflow="fold") for head in HEADS]
+    listed = Table(
+        *heads, box=None, pad_edge=False, padding=(0, 1, 0, 0), caption=CAPTION
+    )  # all names fit 80 columns
     for name in recipe_names():
         recipe = read_recipe(find_recipe(name))
-        epochs = " + ".join(str(phase.epochs) for phase in recipe.phases)
+        epochs = "+".join(str(phase.epochs) for phase in recipe.phases)
         known = str(recipe.paper.get("published", {}).get("recall@1", ""))
         listed.add_row(
             name, recipe.data.name, recipe.model.backbone.partition(".")[0], recipe.loss.name, epochs, known
@@ -94,7 +97,7 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
     settings = override(settings, changes)
     if protocol:
         settings["evaluation"] = (settings.get("evaluation") or {}) | {"split": protocol}
-    return name, parse_recipe(settings, source)
+    return name, parse_recipe(settings, source, changes)
 
 
 def _depth(changes: list[str]) -> int | None:

@@ -1,13 +1,15 @@
 """Counting, in one block of scores, the items closer to each query than each of its positives.
 
-Float32 scores decide what they can; what comes nearer to a positive's score than their error is a doubt and
-settled by the float64 distance, ties by index. `ranks.py` says why, and where the blocks come from.
+Only scores above that of a query's farthest positive still asked for matter: one pass over the block lists
+these few, and a search finds the nearest positive that each of them beats. Float32 scores decide what they
+can; what comes nearer to a positive's score than their error is a doubt and settled by the float64 distance,
+ties by index. `ranks.py` says why, and where the blocks come from.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock, local
 
@@ -18,30 +20,27 @@ from torch import Tensor
 from softwarp.metrics.scaling import exact_distances
 from softwarp.metrics.scores import Side, score_error, square_error
 
-FEW_POSITIVES = 24  # up to here a comparison for each positive is cheaper than sorting the block
-SPARE = 32  # items kept beyond the limit when sorting, for doubts at the edge
+LISTED_AT_ONCE = 1 << 16  # of a block where more matter, half is counted first: fewer are asked for then
 DOUBTS_AT_ONCE = 1024  # pairs whose float64 rows are in cache together
-
-Doubt = tuple[Tensor, Tensor, Tensor]  # row and slot of the positive, column of the item
-Counted = tuple[Tensor, Tensor, Callable[[Tensor], Iterator[Doubt]]]
+LOWEST_BIT = np.array([max(0, (byte & -byte).bit_length() - 1) for byte in range(256)])  # its place
 
 
 class Workspace(local):
-    """Two blocks of float32 for each thread, used again and again.
+    """Two blocks for each thread, used again and again.
 
     New ones for every block of scores would come to lie between small tensors that live on, and malloc could
     not use their room again: the process would grow by gigabytes.
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[str, Tensor] = {}
+        self._blocks: dict[torch.dtype, Tensor] = {}
 
-    def block(self, name: str, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Room of that shape under a name, with what was left there."""
+    def block(self, dtype: torch.dtype, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Room of that shape, one for each type, with what was left there."""
         size = math.prod(shape)
-        if name not in self._blocks or len(self._blocks[name]) < size:
-            self._blocks[name] = torch.empty(size, device=device)
-        return self._blocks[name][:size].view(*shape)
+        if dtype not in self._blocks or len(self._blocks[dtype]) < size:
+            self._blocks[dtype] = torch.empty(size, dtype=dtype, device=device)
+        return self._blocks[dtype][:size].view(*shape)
 
 
 @dataclass
@@ -49,11 +48,32 @@ class Rows:
     """A block of queries, their positives (nearest first), and how many others lie closer than each."""
 
     places: slice  # of the queries, in the order of classes
-    distances: Tensor  # [rows, slots] of points, squares off by `square_error`; inf for no more positives
+    scores: Tensor  # [rows, slots] of the positives, in float64, off by `square_error`; -inf for no more
     positives: Tensor  # [rows, slots] gallery index
-    closer: Tensor  # [rows, slots] others that are closer
+    closer: Tensor  # [rows, slots] others that are closer, without those in doubt
     limit: int  # ranks are exact up to this
+    doubts: list[Tensor] = field(default_factory=list)  # each [3, n]: row, place of the slot, gallery index
     lock: Lock = field(default_factory=Lock)  # blocks are counted side by side
+
+    def asked(self) -> Tensor:
+        """[rows, slots] Whether a positive's rank may still be within the limit: the first of each row."""
+        slots = torch.arange(self.closer.shape[1], device=self.closer.device)
+        with self.lock:
+            return (self.closer + slots < self.limit) & self.scores.isfinite()
+
+    def add(self, closer: Tensor, doubts: Tensor | None = None) -> None:
+        """Adds what a block has; other threads may add at the same time."""
+        with self.lock:
+            self.closer += closer
+            self.doubts += [] if doubts is None else [doubts]
+
+    def take_doubts(self, least: int) -> Tensor | None:
+        """All doubts so far, no longer kept here; None where they are fewer than that."""
+        with self.lock:
+            if sum(part.shape[1] for part in self.doubts) < least:
+                return None
+            taken, self.doubts = torch.cat(self.doubts, dim=1), []
+            return taken
 
 
 def count_closer(
@@ -61,35 +81,42 @@ def count_closer(
 ) -> None:
     """Adds to `rows.closer` the items of a block of scores [rows, columns] that are closer.
 
-    Items of a query's own class must score -inf.
+    Items of a query's own class must score -inf. `settle` must follow the last block.
     """
-    slots = torch.arange(rows.closer.shape[1], device=scores.device)
-    if not len(slots):
+    if not rows.scores.shape[1]:
         return
-    error = score_error(side, other, rows.places, columns)
-    low, high = _bounds(rows, error + square_error(side), rows.closer + slots >= rows.limit)
-    count = _by_comparing if len(slots) <= FEW_POSITIVES else _by_sorting
-    above_low, closer, list_between = count(scores, low, high, rows.limit, workspace)
-    between = above_low - closer
-    between[rows.closer + slots + closer >= rows.limit] = 0
-    doubts = int(between.sum())
-    if doubts > scores.numel() // 8:  # ties everywhere: all in float64 is cheaper than one by one
-        closer = _count_exactly(rows, side, other, columns)
-    elif doubts:
-        for doubt in list_between(between):
-            _settle(doubt, closer, rows, side, other, columns)
-    with rows.lock:
-        rows.closer += closer
+    low, high = _bounds(rows, score_error(side, other, rows.places, columns) + square_error(side))
+    least = low.masked_fill(~rows.asked(), torch.inf).amin(dim=1)
+    listed = _listed(scores, least, workspace)
+    width = scores.shape[1]
+    if listed is None:
+        for start, stop in ((0, width // 2), (width // 2, width)):
+            part = slice(columns.start + start, columns.start + stop)
+            count_closer(rows, side, other, part, scores[:, start:stop].contiguous(), workspace)
+        return
+    row, column, score = listed
+    beaten = _first_beaten(low, row, score)
+    doubts = _doubts(high, row, column, score, beaten, scores.numel() // 8)
+    if doubts is None:  # ties everywhere: all in float64 is cheaper than one by one
+        rows.add(_count_exactly(rows, side, other, columns))
+        return
+    closer = torch.bincount(beaten, minlength=low.numel()).view_as(low).cumsum(dim=1)
+    closer.view(-1).index_add_(0, doubts[1], torch.full_like(doubts[1], -1))
+    doubts[2] = other.order[columns][doubts[2]]
+    rows.add(closer, doubts)
+    settle(rows, side, other, DOUBTS_AT_ONCE)
 
 
-def _settle(doubt: Doubt, closer: Tensor, rows: Rows, side: Side, other: Side, columns: slice) -> None:
-    """Adds to `closer` the doubts whose float64 distance is smaller, or equal with a smaller index."""
-    queries, items = side.order[rows.places], other.order[columns]
-    for row, slot, column in zip(*(torch.split(part, DOUBTS_AT_ONCE) for part in doubt), strict=True):
-        item, positive = items[column], rows.positives[row, slot]
-        distance, to_positive = _both_distances(side, other, queries[row], item, positive).unbind(dim=1)
-        nearer = _is_closer(distance, item, to_positive, positive)
-        closer.index_put_((row, slot), nearer.long(), accumulate=True)
+def settle(rows: Rows, side: Side, other: Side, least: int = 1) -> None:
+    """Adds to `rows.closer` the doubts whose float64 distance is smaller, if there are so many."""
+    doubts = rows.take_doubts(least)
+    for part in [] if doubts is None else torch.split(doubts, DOUBTS_AT_ONCE, dim=1):
+        row, place, item = part
+        query, positive = side.order[rows.places][row], rows.positives.view(-1)[place]
+        distance, to_positive = _both_distances(side, other, query, item, positive).unbind(dim=1)
+        nearer = _is_closer(distance, item, to_positive, positive).long()
+        with rows.lock:
+            rows.closer.view(-1).index_add_(0, place, nearer)
 
 
 def _both_distances(side: Side, other: Side, query: Tensor, item: Tensor, positive: Tensor) -> Tensor:
@@ -102,75 +129,69 @@ def _is_closer(distance: Tensor, item: Tensor, to_positive: Tensor, positive: Te
     return (distance < to_positive) | ((distance == to_positive) & (item < positive))
 
 
-def _bounds(rows: Rows, error: Tensor, beyond: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores [rows, slots] surely farther and surely closer than each positive; inf for what nobody asks."""
-    score = -rows.distances.square() / 2
-    margin = error[:, None] - score * 2**-22  # the second term: the bounds themselves are rounded to float32
-    unasked = beyond | rows.distances.isinf()
-    low, high = (score - margin).float(), (score + margin).float()
-    return low.masked_fill_(unasked, torch.inf), high.masked_fill_(unasked, torch.inf)
+def _bounds(rows: Rows, error: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores [rows, slots] surely farther and surely closer than each positive; both descend along a row."""
+    rounding = 2**-22  # the bounds themselves are rounded to float32
+    low, high = rows.scores * (1 + rounding) - error[:, None], rows.scores * (1 - rounding) + error[:, None]
+    return low.float(), high.float()
 
 
-def _by_comparing(scores: Tensor, low: Tensor, high: Tensor, limit: int, workspace: Workspace) -> Counted:
-    """Counts [rows, slots] of scores above each bound, by a pass over the block for each; lists on demand."""
-    room = workspace.block("passed", scores.shape, scores.device)
-    passed = room.as_strided(
-        scores.shape, scores.stride()
-    )  # ones and zeros as float32: far quicker than bool
-
-    def above(bounds: Tensor) -> Tensor:
-        columns = bounds.T.contiguous()  # strided bounds would cost the comparison its vector instructions
-        counts = [torch.gt(scores, bound[:, None], out=passed).sum(dim=1) for bound in columns]
-        return torch.stack(counts, dim=1).long()
-
-    def list_between(between: Tensor) -> Iterator[Doubt]:
-        for row, slot in zip(
-            *(torch.split(part, 256) for part in between.nonzero(as_tuple=True)), strict=True
-        ):
-            lines = scores[row]
-            inside = (lines > low[row, slot][:, None]) & (lines <= high[row, slot][:, None])
-            pair, column = inside.nonzero(as_tuple=True)
-            yield row[pair], slot[pair], column
-
-    return above(low), above(high), list_between
+def _listed(scores: Tensor, least: Tensor, workspace: Workspace) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Row, column and value of the scores above each row's least; None where there are too many."""
+    turned = not scores.is_contiguous()
+    lines, bounds = (scores.T, least) if turned else (scores, least[:, None])
+    if scores.device.type == "cpu":  # NumPy compares and lists several times faster than torch
+        above = workspace.block(torch.bool, lines.shape, lines.device).numpy()
+        np.greater(lines.numpy(), bounds.numpy(), out=above)
+        if np.count_nonzero(above) > LISTED_AT_ONCE and scores.shape[1] > 1:
+            return None
+        places = _true_places(above)
+        place, line = torch.from_numpy(places), torch.from_numpy(places // lines.shape[1])
+    else:
+        place = (lines > bounds).flatten().nonzero().flatten()
+        line = place // lines.shape[1]
+    item = place - line * lines.shape[1]
+    value = lines.view(-1).index_select(0, place)
+    return (item, line, value) if turned else (line, item, value)
 
 
-def _by_sorting(scores: Tensor, low: Tensor, high: Tensor, limit: int, workspace: Workspace) -> Counted:
-    """The same by binary search in the sorted rows, of which no more than the limit's best are needed."""
-    width = scores.shape[1]
-    for kept in (min(limit + SPARE, width), width):
-        ascending = _best(scores, kept, workspace)
-        above_low, above_high = (
-            kept - torch.searchsorted(ascending, bound, right=True) for bound in (low, high)
-        )
-        if not ((above_low == kept) & (above_high < limit)).any():  # else doubts may run past the edge
-            break
-
-    def list_between(between: Tensor) -> Iterator[Doubt]:
-        row, slot = between.nonzero(as_tuple=True)
-        doubtful, line = row.unique(return_inverse=True)
-        columns = scores[doubtful].topk(kept, dim=1).indices
-        widths = between[row, slot]
-        ends = widths.cumsum(0)
-        position = torch.arange(int(widths.sum()), device=widths.device)
-        position += (above_high[row, slot] - ends + widths).repeat_interleave(widths)
-        row, slot, line = (part.repeat_interleave(widths) for part in (row, slot, line))
-        yield row, slot, columns[line, position]
-
-    return above_low, above_high, list_between
+def _true_places(mask: np.ndarray) -> np.ndarray:
+    """Flat indices of what is true, in any order: where that is little, faster than `np.flatnonzero`."""
+    packed = np.packbits(mask, bitorder="little")  # eight to a byte, hardly two of them true
+    byte, found = np.flatnonzero(packed.astype(bool)), []
+    left = packed[byte]
+    while len(left):
+        found.append(byte * 8 + LOWEST_BIT[left])
+        left &= left - 1
+        more = np.flatnonzero(left)
+        byte, left = byte[more], left[more]
+    return np.concatenate(found) if found else byte
 
 
-def _best(scores: Tensor, kept: int, workspace: Workspace) -> Tensor:
-    """The `kept` largest of each row, ascending."""
-    if scores.device.type != "cpu":
-        return scores.topk(kept, dim=1).values.flip(1)
-    copy = workspace.block("passed", scores.shape, scores.device).copy_(scores).numpy()
-    least = scores.shape[1] - kept
-    if least:  # NumPy selects without indices, six times faster than torch with them
-        copy.partition(least, axis=1)
-    best = np.ascontiguousarray(copy[:, least:])
-    best.sort(axis=1)
-    return torch.from_numpy(best)
+def _first_beaten(bounds: Tensor, row: Tensor, score: Tensor) -> Tensor:
+    """Place in `bounds.view(-1)` of the first in its row, descending, below each score; else of the last."""
+    flat, width = bounds.view(-1), bounds.shape[1]
+    place = row * width
+    while width > 1:
+        half = width // 2
+        place = place.add(flat[half - 1 :].index_select(0, place) >= score, alpha=half)
+        width -= half
+    return place
+
+
+def _doubts(
+    high: Tensor, row: Tensor, column: Tensor, score: Tensor, beaten: Tensor, most: int
+) -> Tensor | None:
+    """Row, place of the slot and column [3, n] of scores not surely above; None where there are too many."""
+    unsure = (score <= high.view(-1).index_select(0, beaten)).nonzero().flatten()
+    row, column, score, beaten = (part[unsure] for part in (row, column, score, beaten))
+    widths = _first_beaten(high, row, score) - beaten  # each is in doubt about so many positives,
+    widths += high.view(-1)[beaten + widths] >= score  # the last included
+    if int(widths.sum()) > most:
+        return None
+    which = torch.arange(len(widths), device=widths.device).repeat_interleave(widths)
+    offset = torch.arange(len(which), device=which.device) - (widths.cumsum(0) - widths)[which]
+    return torch.stack([row[which], beaten[which] + offset, column[which]])
 
 
 def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> Tensor:

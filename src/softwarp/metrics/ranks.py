@@ -18,7 +18,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from softwarp.metrics.counting import FEW_POSITIVES, Rows, Workspace, count_closer
+from softwarp.metrics.checks import ROWS_AT_ONCE
+from softwarp.metrics.counting import Rows, Workspace, count_closer, settle
 from softwarp.metrics.scaling import exact_distances
 from softwarp.metrics.scores import (
     Side,
@@ -72,8 +73,9 @@ def positive_ranks(
         else:  # one block of queries after the other, or the positives of all would be held
             finished = _full_pass(side, other, map(rows_of, cuts), each, advance)
         for rows in finished:
+            settle(rows, side, other)
             places = torch.arange(1, rows.closer.shape[1] + 1, device=own.device)
-            ranks = (rows.closer + places).double().masked_fill(rows.distances.isinf(), torch.inf)
+            ranks = (rows.closer + places).double().masked_fill(rows.scores.isinf(), torch.inf)
             yield side.order[rows.places], ranks
 
 
@@ -115,7 +117,7 @@ def _count_across(rows: Rows, side: Side, other: Side, workspace: Workspace, col
 def _scores_across(side: Side, other: Side, rows: slice, columns: slice, workspace: Workspace) -> Tensor:
     """Scores between classes; -inf within a class, whose order is known already."""
     keys, other_keys = side.keys[rows], other.keys[columns]
-    room = workspace.block("scores", (len(keys), len(other_keys)), keys.device)
+    room = workspace.block(torch.float32, (len(keys), len(other_keys)), keys.device)
     block = scores(side, other, rows, columns, room)
     if keys[0] <= other_keys[-1] and other_keys[0] <= keys[-1]:  # both ascend: no overlap, no common class
         block.masked_fill_(keys[:, None] == other_keys, -torch.inf)
@@ -136,7 +138,8 @@ def _rows(
         distances = scaled(side.frame, distances)
     slots = int(distances.isfinite().sum(dim=1).max())
     distances, positives = distances[:, :slots].contiguous(), positives[:, :slots].contiguous()
-    return Rows(places, distances, positives, torch.zeros_like(positives), max(limit, slots))
+    scores = -distances.square() / 2
+    return Rows(places, scores, positives, torch.zeros_like(positives), max(limit, slots))
 
 
 def _to_positives(
@@ -148,24 +151,38 @@ def _to_positives(
     distances = torch.full(shape, torch.inf, dtype=torch.float64, device=own.device)
     positives = torch.zeros_like(distances, dtype=torch.int64)
     row = 0
-    for size in torch.unique_consecutive(side.keys[places], return_counts=True)[1].tolist():
-        at, count = int(first[places.start + row]), int(counts[places.start + row])
-        items = other.order[at : at + count]
-        left, right = side.exact[queries[row : row + size]], other.exact[items]
-        distances[row : row + size, :count] = measure(left, right)
-        positives[row : row + size, :count] = items
-        row += size
+    for classes, size in _alike(side.keys[places], counts[places]):
+        rows = slice(row, row + classes * size)
+        starts = first[places][rows][::size, None]
+        count = int(counts[places.start + row])
+        items = other.order[starts + torch.arange(count, device=own.device)]
+        left = side.exact[queries[rows]].view(classes, size, -1)
+        near = measure(left, other.exact[items])
+        distances[rows, :count] = near.flatten(0, 1)
+        positives[rows, :count] = items.repeat_interleave(size, dim=0)
+        row = rows.stop
     distances[positives == own[queries][:, None]] = torch.inf
     distances, order = distances.sort(dim=1, stable=True)
     return distances, positives.gather(1, order)
+
+
+def _alike(keys: Tensor, counts: Tensor) -> Iterator[tuple[int, int]]:
+    """Runs of classes as (how many, queries of each): as many queries and positives each, few rows in all."""
+    sizes = torch.unique_consecutive(keys, return_counts=True)[1]
+    kinds = torch.stack([sizes, counts[sizes.cumsum(0) - sizes]], dim=1)
+    for (size, count), run in zip(
+        *(part.tolist() for part in torch.unique_consecutive(kinds, dim=0, return_counts=True)), strict=True
+    ):
+        most = max(1, ROWS_AT_ONCE // (size + count))
+        for start in range(0, run, most):
+            yield min(most, run - start), size
 
 
 def _cuts(counts: list[int]) -> list[slice]:
     """Blocks of queries, given how many positives each has, ascending."""
     cuts, start = [], 0
     while start < len(counts):
-        wide = counts[start] > FEW_POSITIVES  # sorted, not compared again and again: longer rows are cheaper
-        stop = min(start + BLOCK_ROWS * (1 + wide), len(counts))
+        stop = min(start + BLOCK_ROWS, len(counts))
         while stop > start + 1 and (stop - start) * counts[stop - 1] > BLOCK_POSITIVES:
             stop = start + (stop - start) // 2
         cuts.append(slice(start, stop))
