@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 RESULT = Path(__file__).parents[1] / "results" / "benchmark_search.json"
 DIMENSIONS, BATCH = 128, 65536
 SIZES = {"flat": 1_000_000, "hnsw": 100_000, "ivfpq": 100_000}
-QUERIES, SINGLE, REPEATS = 500, 20, 5
+QUERIES, SINGLE, REPEATS = 200, 10, 5
 IMAGES, IMAGE_BATCH = 512, 64
 
 Vectors = NDArray[np.float32]

@@ -1,5 +1,6 @@
 """The files of an index: what counts, what is cut off, who may write."""
 
+import os
 import sqlite3
 import threading
 
@@ -47,6 +48,19 @@ def test_rows_that_were_not_confirmed_do_not_count_and_are_cut_off(tmp_path):
     assert np.array_equal(store.vectors[4], VECTORS[0] + 100)
     assert store.ids.tolist() == [1, 2, 3, 4, 5]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ids-0.i64", "items.sqlite", "vectors-0.f32"]
+
+
+def test_rows_are_synced_to_the_disk_before_they_count(tmp_path, monkeypatch):
+    synced, counted, put = [], [], Store._put
+    monkeypatch.setattr("softwarp.index_store.os.fsync", lambda file: synced.append(os.fstat(file).st_size))
+
+    def recording_put(store, **settings):
+        counted.append(list(synced))
+        put(store, **settings)
+
+    monkeypatch.setattr(Store, "_put", recording_put)
+    filled(tmp_path)
+    assert counted == [[4 * 3 * 4, 4 * 8]]
 
 
 def test_an_append_that_fails_changes_nothing(tmp_path):

@@ -94,7 +94,7 @@ def test_an_image_finds_itself_and_comes_with_its_class_and_thumbnail(built):
 
 
 def test_filters_by_class_and_path(built):
-    query = built.vectors[0]
+    query = built.vectors[-1]  # which is where row -1 would lead
     ids, _ = built.search(query, 30, where="class=U+0043")
     assert {built.item(each).label for each in ids[0]} == {"U+0043"}
     assert ids.shape == (1, 4)
