@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
 LARGEST_ID = 2**53  # beyond it, JavaScript's numbers are no longer whole
 
@@ -122,3 +123,15 @@ class Outlier(Picture):
 class OutlierList(Status):
     images: list[Outlier] = []
     count: int = 0
+
+
+class Jpeg(Response):
+    media_type = "image/jpeg"
+
+
+class Csv(Response):
+    media_type = "text/csv"
+
+
+class Bytes(Response):
+    media_type = "application/octet-stream"

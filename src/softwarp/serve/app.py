@@ -22,6 +22,7 @@ from softwarp.serve.guard import Guard
 from softwarp.serve.limits import Limits
 from softwarp.serve.live import LiveIndex
 from softwarp.serve.lookup import Where
+from softwarp.serve.overview import overview_routes
 from softwarp.serve.uploads import check_name, pixels_of
 
 PAGES = {
@@ -76,6 +77,7 @@ def create_app(index: Index, *, token: str | None = None, limits: Limits | None 
     app.add_exception_handler(RequestValidationError, _out_of_range)
     _add_pages(app)
     app.include_router(_image_routes(live, limits))
+    app.include_router(overview_routes(live))
     return app
 
 
@@ -145,35 +147,27 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
 
         return await work(search)
 
-    @routes.get("/images/{number}/thumbnail", response_class=_Jpeg)
+    @routes.get("/images/{number}/thumbnail", response_class=answers.Jpeg)
     def thumbnail(number: Id) -> Response:
         """An image in at most 160 pixels a side."""
         try:
-            return _Jpeg(live.now().thumbnail(number), headers=KEPT)
+            return answers.Jpeg(live.now().thumbnail(number), headers=KEPT)
         except ValueError:
             raise HTTPException(404, f"no image has the id {number}, or it has no thumbnail") from None
 
-    @routes.get("/images/{number}/picture", response_class=_Jpeg)
+    @routes.get("/images/{number}/picture", response_class=answers.Jpeg)
     async def picture(number: Id) -> Response:
         """An image in at most 1280 pixels a side, from its file."""
         jpeg = await work(lambda: lookup.large_jpeg(live.now(), number, limits))
-        return _Jpeg(jpeg, headers=KEPT)
+        return answers.Jpeg(jpeg, headers=KEPT)
 
-    @routes.post("/csv", response_class=_Csv)
+    @routes.post("/csv", response_class=answers.Csv)
     async def csv(selection: answers.Selection) -> Response:
         """Id, path and class of chosen images as a CSV file."""
         content = await work(lambda: lookup.as_csv(live.now(), selection.ids))
-        return _Csv(content, headers={"content-disposition": 'attachment; filename="selection.csv"'})
+        return answers.Csv(content, headers={"content-disposition": 'attachment; filename="selection.csv"'})
 
     return routes
-
-
-class _Jpeg(Response):
-    media_type = "image/jpeg"
-
-
-class _Csv(Response):
-    media_type = "text/csv"
 
 
 def _add_pages(app: FastAPI) -> None:
