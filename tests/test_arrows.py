@@ -21,7 +21,7 @@ LAYERS = (
     {"report", "paper_strategy", "benchmark"},
     {"reality_check", "reality_table", "export"},
     {"export_check"},
-    {"studies"},
+    {"studies", "serve"},
     {"commands"},
     {"cli"},
     {"__main__", "__init__"},

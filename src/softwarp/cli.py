@@ -19,6 +19,7 @@ from softwarp.commands.losses import losses
 from softwarp.commands.reality_check import reality_check
 from softwarp.commands.recipes import recipes, show
 from softwarp.commands.search import search
+from softwarp.commands.serve import serve
 from softwarp.commands.train import train
 from softwarp.commands.tune import tune
 from softwarp.files import printable
@@ -43,6 +44,7 @@ for command in (
     losses,
     embed,
     search,
+    serve,
     export,
     demo,
 ):

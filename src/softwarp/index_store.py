@@ -221,6 +221,13 @@ class Store:
             if all(fnmatchcase(os.fsdecode(path), pattern) for pattern in globs)
         ]
 
+    def classes(self) -> dict[str, int]:
+        """Return how many items each class has."""
+        counted = self.table.execute(
+            "SELECT label, COUNT(*) FROM items WHERE label IS NOT NULL GROUP BY label"
+        )
+        return {os.fsdecode(label): count for label, count in counted}
+
     def digests(self) -> dict[str, bytes]:
         """Return the digest of every item by path."""
         return {

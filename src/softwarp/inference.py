@@ -81,9 +81,9 @@ class EmbeddingModel:
         embeddings[rows] = found.view(-1, embeddings.shape[1])
         return embeddings
 
-    def read(self, path: Path) -> Image.Image:
-        """Return a file's image, upright, in the colours that `network` reads; or a ValueError if broken."""
-        return _Pictures([path], shorter_side=self.resize, grey=self._grey()).read(0)
+    def read(self, picture: Picture) -> Image.Image:
+        """Return an image, upright, in the colours that `network` reads; or a ValueError if it is broken."""
+        return _Pictures([picture], shorter_side=self.resize, grey=self._grey()).read(0)
 
     def transform(self, image: Image.Image) -> Tensor:
         """Return what `read` returned as bytes [channels, crop, crop], resized and cropped."""

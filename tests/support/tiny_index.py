@@ -1,10 +1,14 @@
 """A small index, and what tests compare of one."""
 
 import numpy as np
+import torch
 from PIL import Image
 
 from softwarp.data.glyphs import STYLES, load_glyphs
 from softwarp.index_store import NewItem
+from softwarp.index_updates import fingerprint
+from softwarp.inference import EmbeddingModel
+from softwarp.models.embedder import Embedder
 from softwarp.retrieve import create
 
 
@@ -25,6 +29,21 @@ def vector_index(folder, vectors, *, distance="euclidean", kind="auto", labels=N
     index = create(folder, dimensions=vectors.shape[1], distance=distance, kind=kind)
     labels = labels or [None] * len(vectors)
     index.append(vectors, [NewItem(f"{row}.jpg", label) for row, label in enumerate(labels)])
+    return index
+
+
+def glyph_index(root, **settings):
+    """An index of glyph files with an untrained network, which embeds what is not in it, too."""
+    torch.manual_seed(0)
+    network = Embedder("small_conv", 16).eval()
+    model = EmbeddingModel(network, "euclidean", resize=32, crop=32, device=torch.device("cpu"))
+    images = glyph_files(root / "images", **settings)
+    weights = fingerprint(model)
+    index = create(
+        root / "index", dimensions=16, distance="euclidean", root=images, model="tiny", weights=weights
+    )
+    index.__dict__["_model"] = model
+    index.add([images])
     return index
 
 

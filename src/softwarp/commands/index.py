@@ -128,3 +128,4 @@ def _report(index: "Index", changes: "Changes") -> None:
         if index.recall < 0.95:
             note("recall is below 0.95; for exact answers build it with --kind flat")
     typer.echo(f"search it: softwarp search {index.folder} QUERY.jpg")
+    typer.echo(f"in the browser: softwarp serve {index.folder}")

@@ -1,0 +1,1 @@
+"""An index in the browser: `softwarp.serve.app.create_app(index)` is the web application."""

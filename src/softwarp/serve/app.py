@@ -1,0 +1,197 @@
+"""The web application around an index: a page, and the JSON API that it uses.
+
+With an open index, `uvicorn.run(create_app(index))` serves it to this machine.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Annotated, Any, TypeVar
+
+import anyio
+from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Path, Query, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from starlette.responses import JSONResponse, Response
+
+from softwarp.files import printable
+from softwarp.retrieve import Index
+from softwarp.serve import answers, lookup
+from softwarp.serve.batches import Batches
+from softwarp.serve.guard import Guard
+from softwarp.serve.limits import Limits
+from softwarp.serve.live import LiveIndex
+from softwarp.serve.lookup import Where
+from softwarp.serve.overview import overview_routes
+from softwarp.serve.uploads import check_name, pixels_of
+
+PAGES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/api": ("api.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/map.js": ("map.js", "text/javascript; charset=utf-8"),
+    "/lists.js": ("lists.js", "text/javascript; charset=utf-8"),
+    "/api.js": ("api.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": answers.Refusal, "description": text}
+    for status, text in {
+        400: "malformed",
+        401: "without the token",
+        403: "from another site",
+        404: "unknown",
+        408: "too slow",
+        413: "too large",
+        415: "not an image",
+        421: "another host",
+        422: "out of range",
+        503: "too busy",
+    }.items()
+}
+KEPT = {"cache-control": "private, max-age=604800, immutable"}  # an id is never used again
+WORKERS = 2  # requests that decode or scan at the same time; more would only share the cores
+
+Id = Annotated[int, Path(ge=0, le=answers.LARGEST_ID, description="The id of an image.")]
+Made = TypeVar("Made")
+
+
+def create_app(index: Index, *, token: str | None = None, limits: Limits | None = None) -> FastAPI:
+    """Return the application that serves an index.
+
+    Args:
+        token: what visitors have to know; without one, only requests for localhost are answered.
+    """
+    limits = limits or Limits()
+    live = LiveIndex(index)
+    app = FastAPI(
+        title="softwarp",
+        version=version("softwarp"),
+        summary=f"Search in {printable(index.folder.resolve().name)}",
+        docs_url=None,  # FastAPI's pages load scripts from elsewhere; /api is ours
+        redoc_url=None,
+        responses=REFUSALS,
+    )
+    app.add_middleware(Guard, token=token, limits=limits)
+    app.add_exception_handler(RequestValidationError, _out_of_range)
+    _add_pages(app)
+    app.include_router(_image_routes(live, limits))
+    app.include_router(overview_routes(live))
+    return app
+
+
+def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
+    routes = APIRouter(prefix="/api")
+    workers = anyio.CapacityLimiter(WORKERS)
+    batches = Batches(lambda pixels: live.now().model().embed(pixels), limits.batch)
+    Number = Annotated[int, Query(ge=1, le=limits.results, description="Number of images.")]
+
+    async def work(function: Callable[[], Made]) -> Made:
+        return await anyio.to_thread.run_sync(function, limiter=workers)
+
+    @routes.get("/index")
+    def about() -> answers.About:
+        """What is served: images, classes, distance, limits."""
+        return lookup.about(live.now(), limits)
+
+    @routes.post("/search")
+    async def search(
+        image: Annotated[UploadFile, File(description="An image file.")],
+        where: Where,
+        k: Number = 24,
+        box: Annotated[
+            str, Form(max_length=50, description="Only this part: x,y,width,height in pixels.")
+        ] = "",
+    ) -> answers.Found:
+        """The images that are most like an uploaded one."""
+        check_name(image.filename)
+        if not live.now().model_name:
+            raise HTTPException(400, "the index has no model; search with one of its images")
+        content = await image.read()
+        pixels = await work(lambda: pixels_of(content, live.now().model(), limits, box or None))
+        vector = await batches.embed(pixels)
+        return await work(lambda: lookup.nearest(live.now(), vector, k, where))
+
+    @routes.get("/images")
+    async def images(where: Where, count: Number = 24) -> answers.Sample:
+        """Some of the images that match a filter, spread evenly over them."""
+
+        def choose() -> answers.Sample:
+            index = live.now()
+            ids = lookup.matching(index, where)
+            chosen = sorted({ids[place * len(ids) // count] for place in range(count)}) if ids else []
+            return answers.Sample(
+                total=len(ids), images=[lookup.picture(lookup.item_of(index, each)) for each in chosen]
+            )
+
+        return await work(choose)
+
+    @routes.get("/ids")
+    async def ids(where: Where) -> answers.Ids:
+        """The ids of all images that match a filter."""
+        return await work(lambda: answers.Ids(ids=lookup.matching(live.now(), where)))
+
+    @routes.get("/images/{number}")
+    def image(number: Id) -> answers.Picture:
+        """Path and class of an image."""
+        return lookup.picture(lookup.item_of(live.now(), number))
+
+    @routes.get("/images/{number}/neighbours")
+    async def neighbours(number: Id, where: Where, k: Number = 24) -> answers.Found:
+        """The images that are most like one of the index; that one itself is left out."""
+
+        def search() -> answers.Found:
+            index = live.now()
+            return lookup.nearest(index, lookup.vector_of(index, number), k, where, but=number)
+
+        return await work(search)
+
+    @routes.get("/images/{number}/thumbnail", response_class=answers.Jpeg)
+    def thumbnail(number: Id) -> Response:
+        """An image in at most 160 pixels a side."""
+        try:
+            return answers.Jpeg(live.now().thumbnail(number), headers=KEPT)
+        except ValueError:
+            raise HTTPException(404, f"no image has the id {number}, or it has no thumbnail") from None
+
+    @routes.get("/images/{number}/picture", response_class=answers.Jpeg)
+    async def picture(number: Id) -> Response:
+        """An image in at most 1280 pixels a side, from its file."""
+        jpeg = await work(lambda: lookup.large_jpeg(live.now(), number, limits))
+        return answers.Jpeg(jpeg, headers=KEPT)
+
+    @routes.post("/csv", response_class=answers.Csv)
+    async def csv(selection: answers.Selection) -> Response:
+        """Id, path and class of chosen images as a CSV file."""
+        content = await work(lambda: lookup.as_csv(live.now(), selection.ids))
+        return answers.Csv(content, headers={"content-disposition": 'attachment; filename="selection.csv"'})
+
+    return routes
+
+
+def _add_pages(app: FastAPI) -> None:
+    """Answer each address of the page with its file: no path is ever made of an address."""
+    folder = files("softwarp.serve") / "page"
+    for address, (name, kind) in PAGES.items():
+        content = (folder / name).read_bytes()
+        headers = {"cache-control": "no-cache"}
+        page = partial(Response, content, media_type=kind, headers=headers)
+        app.add_api_route(address, _constant(page), include_in_schema=False)
+
+
+def _constant(page: Callable[[], Response]) -> Callable[[], Response]:
+    def answer() -> Response:
+        return page()
+
+    return answer
+
+
+def _out_of_range(request: Request, error: Exception) -> Response:
+    """Say what is wrong without repeating what was sent, which JSON may not be able to hold."""
+    assert isinstance(error, RequestValidationError)
+    causes = [
+        f"{printable('.'.join(str(part) for part in each['loc'][1:]))}: {each['msg']}"
+        for each in error.errors()
+    ]
+    return JSONResponse({"detail": "; ".join(causes[:5]) or "malformed"}, 422)

@@ -1,0 +1,72 @@
+"""The index as it is on disk now, and long work that runs beside the requests."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from softwarp.index_updates import Progress
+from softwarp.retrieve import Index, open_index
+
+
+class LiveIndex:
+    """An index that is opened again when another process has changed it."""
+
+    def __init__(self, index: Index) -> None:
+        self._index, self._lock = index, threading.Lock()
+        self._version = _version(index)
+
+    def now(self) -> Index:
+        """Return the index with everything that is confirmed by now."""
+        with self._lock:
+            if _version(self._index) != self._version:
+                self._reopen()
+            return self._index
+
+    def _reopen(self) -> None:
+        try:
+            index = open_index(self._index.folder)
+        except (OSError, ValueError):  # its files are being exchanged: look again at the next request
+            return
+        if "_model" in self._index.__dict__:
+            index.__dict__["_model"] = self._index.model()
+        self._index, self._version = index, _version(index)
+
+
+class Job:
+    """Long work in a thread of its own, with its progress, and its result or why there is none."""
+
+    def __init__(self, work: Callable[[Progress], Any]) -> None:
+        self.result: Any = None
+        self.error: str | None = None
+        self.progress = ("starting", 0, 0)
+        self._work = work
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def working(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Return when the work is done."""
+        self._thread.join()
+
+    def status(self) -> dict[str, Any]:
+        """Return what to say about the work: its state, what is being done, how much of how much."""
+        what, done, total = self.progress
+        state = "working" if self.working else "failed" if self.error is not None else "ready"
+        return {"state": state, "what": self.error or what, "done": done, "total": total}
+
+    def _run(self) -> None:
+        try:
+            self.result = self._work(self._show)
+        except Exception as error:
+            self.error = str(error) or type(error).__name__
+
+    def _show(self, what: str, done: int, total: int) -> None:
+        self.progress = (what, done, total)
+
+
+def _version(index: Index) -> int:
+    """A number that changes when another connection has changed the table."""
+    return int(index.store.table.execute("PRAGMA data_version").fetchone()[0])

@@ -1,0 +1,157 @@
+"""From ids, vectors and filters to what the API answers."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import Depends, HTTPException, Query
+from numpy.typing import NDArray
+from PIL import Image
+
+from softwarp.data.decode import read_image
+from softwarp.files import printable
+from softwarp.index_store import Item
+from softwarp.retrieve import Index
+from softwarp.serve.answers import About, ClassCount, Found, Neighbour, Picture, Votes
+from softwarp.serve.limits import Limits
+
+LONGEST = 300  # letters of a filter
+LARGE = 1280  # pixels per side of an image that is shown alone
+
+
+def filters(
+    name: Annotated[
+        str, Query(alias="class", max_length=LONGEST, description="Only images of this class.")
+    ] = "",
+    path: Annotated[
+        str, Query(max_length=LONGEST, description="Only images whose path matches this glob.")
+    ] = "",
+) -> dict[str, str]:
+    """Return the conditions that a request names."""
+    return {kind: value for kind, value in (("class", name), ("path", path)) if value}
+
+
+Where = Annotated[dict[str, str], Depends(filters)]
+
+
+def about(index: Index, limits: Limits) -> About:
+    """Return what is served; of folders only their own name."""
+    classes = index.store.classes()
+    return About(
+        name=printable(index.folder.resolve().name),
+        images=len(index),
+        classes=[ClassCount(name=printable(name), count=classes[name]) for name in sorted(classes)],
+        distance=index.distance,
+        dimensions=index.dimensions,
+        model=printable(index.model_name.rstrip("/").rpartition("/")[2]),
+        uploads=bool(index.model_name),
+        upload_bytes=limits.upload_bytes,
+        pixels=limits.pixels,
+        results=limits.results,
+    )
+
+
+def conditions(index: Index, where: dict[str, str]) -> list[str]:
+    """Return a filter as `Index.search` takes it; classes are named as they are shown."""
+    found = []
+    for kind, value in where.items():
+        if kind == "class":
+            named = {printable(name): name for name in index.store.classes()}
+            if value not in named:
+                raise HTTPException(404, f"no class is called {printable(value)!r}")
+            value = named[value]
+        found.append(f"{kind}={value}")
+    return found
+
+
+def matching(index: Index, where: dict[str, str]) -> list[int]:
+    """Return the ids of all images that match, ascending."""
+    pairs = [(kind, value) for kind, _, value in (each.partition("=") for each in conditions(index, where))]
+    return index.store.select(pairs)
+
+
+def nearest(index: Index, vector: NDArray[Any], k: int, where: dict[str, str], *, but: int = 0) -> Found:
+    """Return the k nearest images with their votes; `but` is the id of one that is left out."""
+    try:
+        ids, distances = index.search(vector, k + 1 if but else k, where=conditions(index, where))
+    except UnicodeError:
+        raise HTTPException(400, "the filter is not Unicode") from None
+    pairs = [pair for pair in zip(ids[0].tolist(), distances[0].tolist(), strict=True) if pair[0] != but]
+    results = neighbours(index, pairs[:k])
+    return Found(distance=index.distance, results=results, votes=votes(results))
+
+
+def neighbours(index: Index, pairs: Iterable[tuple[int, float]]) -> list[Neighbour]:
+    """Return images with their distances; those removed meanwhile are left out."""
+    found = []
+    for number, distance in pairs:
+        try:
+            item = index.item(number)
+        except ValueError:
+            continue
+        found.append(Neighbour(**_fields(item), distance=distance))
+    return found
+
+
+def votes(results: Sequence[Neighbour]) -> list[Votes]:
+    """Return the classes of neighbours, the most frequent first; of equally frequent ones the nearer."""
+    counts = Counter(each.label for each in results if each.label is not None)
+    nearest = {each.label: each.distance for each in reversed(results)}
+    ordered = sorted(counts, key=lambda label: (-counts[label], nearest[label]))
+    return [Votes(label=label, count=counts[label], nearest=nearest[label]) for label in ordered]
+
+
+def item_of(index: Index, number: int) -> Item:
+    """Return the item with that id, or answer that there is none."""
+    try:
+        return index.item(number)
+    except ValueError:
+        raise HTTPException(404, f"no image has the id {number}") from None
+
+
+def picture(item: Item) -> Picture:
+    """Return an item as it is shown."""
+    return Picture(**_fields(item))
+
+
+def vector_of(index: Index, number: int) -> NDArray[np.float32]:
+    """Return the vector of an image of the index."""
+    (row,) = index.store.rows_of([item_of(index, number).id])
+    if row >= len(index.store.ids) or index.store.ids[row] != number:  # added since the index was opened
+        raise HTTPException(503, "the index is changing; ask again", {"retry-after": "1"})
+    return np.asarray(index.store.vectors[row])
+
+
+def large_jpeg(index: Index, number: int, limits: Limits) -> bytes:
+    """Return an image of the index from its file, as a JPEG of at most 1280 pixels a side."""
+    path = index.file(item_of(index, number))
+    try:
+        with Image.open(path) as header:
+            if header.width * header.height > limits.pixels:
+                raise HTTPException(413, f"the image has more than {limits.pixels:,} pixels")
+        image = read_image(path, shorter_side=LARGE)
+    except (OSError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise HTTPException(404, "the image's file is gone or broken") from None
+    image.thumbnail((LARGE, LARGE))
+    content = io.BytesIO()
+    Image.fromarray(np.asarray(image)).save(content, "JPEG", quality=88)  # without EXIF: no places, no names
+    return content.getvalue()
+
+
+def as_csv(index: Index, ids: Iterable[int]) -> bytes:
+    """Return id, path and class of images as CSV; names that are not UTF-8 keep their bytes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", "path", "class"])
+    for number in dict.fromkeys(ids):
+        item = item_of(index, number)
+        writer.writerow([item.id, item.path, item.label or ""])
+    return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _fields(item: Item) -> dict[str, Any]:
+    label = None if item.label is None else printable(item.label)
+    return {"id": item.id, "path": printable(item.path), "label": label}

@@ -1,0 +1,134 @@
+"""Of the whole collection: its map, near-duplicates and outliers, made at the first request for them."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Path, Query
+from starlette.responses import Response
+
+from softwarp.files import printable
+from softwarp.index_updates import Progress
+from softwarp.retrieve import Index
+from softwarp.serve import answers, lookup
+from softwarp.serve.live import Job, LiveIndex
+from softwarp.serve.map_file import MapFile, open_map
+
+SHOWN = 100  # entries of a list in one answer
+Start = Annotated[int, Query(ge=0, le=answers.LARGEST_ID, description="How many to pass over.")]
+
+
+class Jobs:
+    """Work on the whole index by name, done once and again when the index has changed."""
+
+    def __init__(self, live: LiveIndex) -> None:
+        self._live, self._lock = live, threading.Lock()
+        self._jobs: dict[str, tuple[Index, Job]] = {}
+
+    def of(self, name: str, work: Callable[[Index, Progress], Any]) -> tuple[Index, Job]:
+        """Return the work of that name, which is started if need be, and the index it is about."""
+        with self._lock:
+            index = self._live.now()
+            about, job = self._jobs.get(name, (None, None))
+            if about is None or job is None or (about is not index and not job.working):
+                self._jobs[name] = index, Job(lambda progress: work(index, progress))
+            return self._jobs[name]
+
+
+def overview_routes(live: LiveIndex) -> APIRouter:
+    """Return the routes under /api for the map, duplicates and outliers of an index."""
+    routes = APIRouter(prefix="/api")
+    jobs = Jobs(live)
+
+    @routes.get("/map")
+    def status() -> answers.MapStatus:
+        """How far the map is. The first request starts it; it is kept beside the index."""
+        _, job = jobs.of("map", make_map)
+        return answers.MapStatus(**job.status(), **(job.result.about if job.result else {}))
+
+    def ready() -> MapFile:
+        result = jobs.of("map", make_map)[1].result
+        if not isinstance(result, MapFile):
+            raise HTTPException(404, "the map is not ready; ask /api/map")
+        return result
+
+    @routes.get("/map/points", response_class=answers.Bytes)
+    def points() -> Response:
+        """Records of 20 bytes, little-endian: x, y (float32), id, class (uint32), red, green, blue, 0.
+
+        Places are in the unit square. Classes are numbers in the list of /api/map, 2^32 - 1 for none.
+        """
+        return answers.Bytes(ready().part("points"))
+
+    @routes.get("/map/atlases/{number}", response_class=answers.Jpeg)
+    def atlas(number: Annotated[int, Path(ge=0, le=10**6)], version: str = "") -> Response:
+        """Thumbnails of points: of the first 32 x 32 in atlas 0, row by row, and so on."""
+        try:
+            kept = {"cache-control": "private, max-age=604800"} if version else None
+            return answers.Jpeg(ready().part(f"atlas-{number}"), headers=kept)
+        except ValueError:
+            raise HTTPException(404, f"the map has no atlas {number}") from None
+
+    @routes.get("/duplicates")
+    def duplicates(start: Start = 0) -> answers.DuplicateList:
+        """Groups of near-duplicates, the surest first, a hundred at a time."""
+        index, job = jobs.of("duplicates", _duplicates)
+        groups = job.result.groups if job.result else []
+        shown = [
+            answers.DuplicateGroup(
+                images=lookup.neighbours(index, zip(group.ids, group.distances, strict=True))
+            )
+            for group in groups[start : start + SHOWN]
+        ]
+        return answers.DuplicateList(**job.status(), groups=shown, count=len(groups))
+
+    @routes.get("/outliers")
+    def outliers(start: Start = 0) -> answers.OutlierList:
+        """Images whose neighbours are of another class, the surest first, a hundred at a time."""
+        index, job = jobs.of("outliers", _outliers)
+        found = job.result or []
+        shown = [
+            answers.Outlier(
+                **each.model_dump(exclude={"distance"}), suggested=printable(row.suggested), score=row.score
+            )
+            for row in found[start : start + SHOWN]
+            for each in lookup.neighbours(index, [(row.id, 0.0)])
+        ]
+        return answers.OutlierList(**job.status(), images=shown, count=len(found))
+
+    return routes
+
+
+def make_map(index: Index, progress: Progress) -> MapFile:
+    """Return the map of an index; made, if there is none, by another process: it would hold up requests."""
+    found = open_map(index.store)
+    if found is not None:
+        return found
+    words = [sys.executable, "-m", "softwarp.serve.map_file", str(index.folder)]
+    last = ""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as maker:
+        assert maker.stdout is not None
+        for line in maker.stdout:
+            if line.startswith("["):
+                progress(*json.loads(line))
+            else:  # a traceback, of which the last line says the cause
+                last = line.strip() or last
+    found = open_map(index.store)
+    if found is None:
+        raise ValueError(last or "the index has changed meanwhile; ask again")
+    return found
+
+
+def _duplicates(index: Index, progress: Progress) -> Any:
+    from softwarp.insights import duplicates
+
+    return duplicates(index, progress=progress)
+
+
+def _outliers(index: Index, progress: Progress) -> Any:
+    from softwarp.insights import outliers
+
+    return outliers(index, progress=progress)
