@@ -30,9 +30,10 @@ bench: $(READY) ## compare speed and memory with peers, as ratios; writes result
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/sharded.py
 
-docs: $(READY) ## write docs/losses.md and the README's tables from code and results
+docs: $(READY) ## write docs/losses.md and the README's tables, and build the site in site/
 	$(BIN)/python tools/losses_docs.py
 	$(BIN)/python tools/readme_tables.py
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

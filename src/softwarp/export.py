@@ -99,20 +99,22 @@ def to_onnx(model: EmbeddingModel) -> bytes:
     return content
 
 
-def run_onnx(content: bytes) -> Forward:
-    """Return the function that an ONNX file holds, run by onnxruntime on the CPU."""
+def run_onnx(content: bytes, *, threads: int = 0) -> Forward:
+    """Return the function that an ONNX file holds, run by onnxruntime on the CPU; 0 threads: one per core."""
     _need_onnx()
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run([OUTPUT], {INPUT: images.numpy()})[0])
 
 
 def quantise(content: bytes) -> Quantised:
     """Return an ONNX file whose linear layers have int8 weights and quantise their inputs as they come.
 
-    Convolutions stay as they are. onnxruntime can quantise them too, but then EfficientNet-Lite0 takes four
-    times as long or more and its embeddings are wrong by half: dynamic ranges suit linear layers.
+    Convolutions stay as they are. onnxruntime can quantise them too, but then EfficientNet-Lite0 is slower
+    and its embeddings are of no use (docs/export.md): ranges that are found on the fly suit linear layers.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
