@@ -1,3 +1,4 @@
+import pytest
 import torch
 from support.two_processes import work
 from torch import multiprocessing
@@ -31,3 +32,17 @@ def test_one_process_needs_no_group():
     assert (processes.count(), processes.rank(), processes.is_main()) == (1, 0, True)
     with processes.one_first(per_machine=True):
         processes.wait()
+
+
+def test_the_end_of_another_process_is_told_apart_from_other_errors(monkeypatch):
+    lost = RuntimeError("[/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")
+    with pytest.raises(RuntimeError, match="peer"), processes.ends_with_the_others():
+        raise lost  # a single process has no others
+    monkeypatch.setattr(processes, "count", lambda: 2)
+    with (
+        pytest.raises(ConnectionError, match=r"another one has ended.*resume"),
+        processes.ends_with_the_others(),
+    ):
+        raise lost
+    with pytest.raises(RuntimeError, match="shape"), processes.ends_with_the_others():
+        raise RuntimeError("shape mismatch")

@@ -94,6 +94,16 @@ def test_a_single_class_has_no_rival(world, reports):
         assert not each["alone"]["embeddings"].any()
 
 
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_every_process_can_ask_for_class_vectors_of_the_others(world, reports):
+    proxies = problem("warped_softmax", {}, 11)[0].proxies.detach()
+    for each in reports[world]:
+        assert torch.equal(each["views"]["vectors"], proxies[[9, 0, 4, 4]])
+        torch.testing.assert_close(each["views"]["mean"], proxies.mean(0))
+    bounds = [each["views"]["here"] for each in reports[world]]
+    assert bounds == {1: [[0, 11]], 2: [[0, 6], [6, 11]], 3: [[0, 4], [4, 8], [8, 11]]}[world]
+
+
 @names
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_a_sample_is_the_loss_over_its_classes_and_the_same_for_any_number_of_processes(name, world, reports):

@@ -20,6 +20,7 @@ from support.tiny_runs import Bars, tiny
 
 LOSS = {
     "name": "warped_softmax",
+    "proxy_init": "means",
     "sharded": True,
     "sample_rate": 0.5,
     "settings": {"alpha": "auto", "scale": "auto", "k1": 0.8, "k2": 1.2},

@@ -84,12 +84,23 @@ def steps(loss, embeddings, labels):
     return {"readings": readings, "proxies": next(loss.parameters()).detach().clone()}
 
 
+def whole_views(classes):
+    """What a process knows of class vectors that it does not hold."""
+    loss = ShardedLoss(problem("warped_softmax", {}, classes)[0])
+    return {
+        "here": [loss.here.start, loss.here.stop],
+        "vectors": loss.vectors_at(torch.tensor([9, 0, 4, 4])),
+        "mean": loss.mean_over_classes(loss.loss.proxies.detach()),
+    }
+
+
 def report(rank, world):
     """Everything that one process of `world` found out."""
     return {
         "plain": {name: one_step(name, LOSSES[name], 11, rank, world) for name in LOSSES},
         "few": {name: one_step(name, LOSSES[name], 4, rank, world) for name in LOSSES},
         "alone": one_step("warped_softmax", LOSSES["warped_softmax"], 1, rank, world),
+        "views": whole_views(11),
         "sampled": {name: one_step(name, LOSSES[name], 40, rank, world, 0.3) for name in LOSSES},
         "automatic": {name: automatic_steps(name, 2500) for name in AUTOMATIC},
     }
