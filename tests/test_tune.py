@@ -15,7 +15,7 @@ from support.tiny_runs import PHASE, tiny
 from softwarp import trial_queue, tune
 from softwarp.runs import Run
 from softwarp.space import Parameter
-from softwarp.train import BlowUpError
+from softwarp.train import BlowUpError, training
 
 RATE, ALPHA = "phases.0.learning_rate", "loss.settings.alpha"
 SPACE = {RATE: Parameter("log", 1e-4, 1.0), ALPHA: Parameter("float", 0.0, 10.0)}
@@ -332,3 +332,15 @@ def test_a_line_that_a_crash_cut_off_is_removed(tmp_path, formula):
     with (tmp_path / trial_queue.JOURNAL).open("ab") as file:
         file.write(b'{"op_code":4,"wor')
     assert len(search(tmp_path, 3).trials) == 3
+
+
+def test_a_stopped_training_resumes_with_all_its_epochs_and_a_finished_one_tells_them_again(tmp_path):
+    recipe = tiny(phases=[{**PHASE, "epochs": 3}], evaluation={"every": 1})
+    rows = training(recipe, tmp_path)
+    first = next(rows)
+    rows.close()
+    assert not Run(tmp_path).finished()
+    resumed = list(training(recipe, tmp_path, resume=True))
+    assert resumed[0] == first
+    assert [row["epoch"] for row in resumed] == [1, 2, 3]
+    assert list(training(recipe, tmp_path, resume=True)) == resumed

@@ -13,7 +13,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from softwarp.space import Parameter, Value
 
@@ -41,7 +41,7 @@ class Sampler(BaseSampler):
     """Draws the k-th trial of a study with seed + k.
 
     Workers that start together draw different trials, and a search that was killed and resumed draws what it
-    would have drawn anyway: a dead worker's trial does not count, its successor has the same k.
+    would have drawn anyway: the successor of a dead worker's trial has the same k.
     """
 
     def __init__(self, name: str, seed: int, startup: int) -> None:
@@ -49,7 +49,8 @@ class Sampler(BaseSampler):
         self.inner = build_sampler(name, seed, startup)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        rank = len(alive_before(study, trial.number))
+        others = study.get_trials(deepcopy=False)[: origin(trial)]
+        rank = sum(origin(other) == other.number for other in others)
         self.inner = build_sampler(self.name, self.seed * 1_000_003 % 2**31 + rank, self.startup)
         self.inner.before_trial(study, trial)
 
@@ -66,10 +67,9 @@ class Sampler(BaseSampler):
         self.inner.after_trial(study, trial, state, values)
 
 
-def alive_before(study: optuna.Study, number: int) -> list[FrozenTrial]:
-    """Return the trials with a lower number that are finished, running or waiting; not those that failed."""
-    trials = study.get_trials(deepcopy=False)
-    return [each for each in trials if each.number < number and each.state != TrialState.FAIL]
+def origin(trial: FrozenTrial) -> int:
+    """Return the number that a trial had before its workers died."""
+    return int(trial.system_attrs.get("failed_trial", trial.number))
 
 
 def suggest(trial: optuna.Trial, space: Mapping[str, Parameter]) -> dict[str, Value]:

@@ -8,6 +8,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from softwarp.files import is_locked, locked_file
-from softwarp.samplers import alive_before
 
 HEARTBEAT = 60  # seconds between the signs of life of a worker in a database
 GRACE = 180  # seconds without one before its trial is returned to the queue
@@ -155,8 +155,14 @@ class TrialQueue:
             for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
                 worker = trial.user_attrs.get(WORKER)
                 if worker is None or not is_locked(self.folder / worker):
-                    self.study.tell(trial.number, state=TrialState.FAIL)
-                    self.retry(self.study, trial)
+                    self._return(trial)
+
+    def _return(self, trial: FrozenTrial) -> None:
+        """Queue a trial again, then call it failed; a worker may die between the two."""
+        others = self.study.get_trials(deepcopy=False)
+        if not any(other.system_attrs.get("retry_history", [])[-1:] == [trial.number] for other in others):
+            self.retry(self.study, deepcopy(trial))  # which it changes
+        self.study.tell(trial.number, state=TrialState.FAIL)
 
     def fill(self, points: list[dict[str, Any]]) -> int:
         """Queue the points of a grid, unless they are there; return how many they are."""
@@ -212,11 +218,11 @@ class TrialQueue:
 
         The storage numbers trials one by one, so all workers come to the same answer without a lock.
         """
-        before = alive_before(self.study, number)
-        if trials is not None and len(before) >= trials:
+        *before, own = self.study.get_trials(deepcopy=False)[: number + 1]
+        alive = [each for each in before if each.state != TrialState.FAIL]
+        if trials is not None and len(alive) >= trials:
             return True
-        own = _given(self.study.get_trials(deepcopy=False)[number])
-        return distinct and any(_given(each) == own for each in before)
+        return distinct and any(_given(each) == _given(own) for each in alive)
 
     def put_back(self, trial: optuna.Trial) -> None:
         """Queue a trial that this worker gives up; optuna then marks the first one as failed."""
@@ -234,11 +240,6 @@ class TrialQueue:
 
 def _given(trial: FrozenTrial) -> Any:
     return trial.params or trial.system_attrs.get("fixed_params")
-
-
-def origin(trial: FrozenTrial) -> int:
-    """Return the number that the trial had before its workers died: its folder's."""
-    return int(trial.system_attrs.get("failed_trial", trial.number))
 
 
 def with_driver(url: str) -> str:

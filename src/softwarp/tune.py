@@ -19,10 +19,10 @@ from softwarp.files import write_json
 from softwarp.overrides import write_out
 from softwarp.recipe import Recipe
 from softwarp.runs import Run, deciding_settings, difference_of
-from softwarp.samplers import SAMPLERS, STARTUP, Sampler, grid, suggest
+from softwarp.samplers import SAMPLERS, STARTUP, Sampler, grid, origin, suggest
 from softwarp.space import Parameter, Value, apply, check_space, parse_parameter, space_of
 from softwarp.train import BlowUpError, training
-from softwarp.trial_queue import DONE, TrialQueue, origin
+from softwarp.trial_queue import DONE, TrialQueue
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -55,6 +55,18 @@ def in_progress(folder):
     return {process: trial for process, trial in began.items() if process and trial not in ended}
 
 
+def kill_mid_trial(process, folder):
+    """Kill the process, unless its trial ended in the meantime: it is stopped first, to be sure."""
+    os.kill(process, signal.SIGSTOP)
+    os.waitpid(process, os.WUNTRACED)
+    if (folder / "ended").exists():
+        os.kill(process, signal.SIGCONT)
+        return False
+    os.kill(process, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(process, 0)[1])
+    return True
+
+
 def finished(study):
     return {trial.number: (trial.params, trial.value) for trial in study.trials if trial.value is not None}
 
@@ -69,12 +81,10 @@ def main(folder: Path, workers: int, kills: int, storage: str | None = None) -> 
     killed = []
     while len(killed) < kills:
         for process, trial in in_progress(folder).items():
-            if process in living and len(killed) < kills:
-                os.kill(process, signal.SIGKILL)
-                assert os.WIFSIGNALED(os.waitpid(process, 0)[1])
+            if process in living and len(killed) < kills and kill_mid_trial(process, folder / trial):
                 living.remove(process)
-                if not (folder / trial / "ended").exists():
-                    killed.append(trial)
+                killed.append(trial)
+    assert len(living) == workers - kills
     intact = finished(open_study(folder, storage))
     assert all(os.waitpid(process, 0)[1] == 0 for process in living), "a worker that lived on failed"
     study = open_study(folder, storage)
