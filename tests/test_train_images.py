@@ -290,7 +290,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["evaluation.metric=recal@1"], "choose from recall@1"),
         (["phases.1.loss_settings.aplha=3"], "did you mean alpha"),
         (["phases.1.loss_settings.k1=2"], "0 < k1 <= 1 <= k2"),
-        (["loss.settings.alpha=abc"], "'abc'"),
+        (["loss.settings.alpha=abc"], "alpha='abc'"),
         (["trackers=[tensorboard"], "'[tensorboard'"),
         (["loss.name=triplet", "batches.samples=1"], "batches.samples is 1"),
         (["data.max_classes=3"], "only 3 classes"),

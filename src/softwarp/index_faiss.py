@@ -121,7 +121,9 @@ def probe(index: Any, effort: Effort, queries: Vectors, k: int, allowed: Mask | 
     else:
         count = min(k * REFINED, index.ntotal)
         settings = faiss.SearchParametersIVF(nprobe=effort.value, sel=selector)
-    rows: Rows = index.search(queries, count, params=settings)[1]
+    # pytorch-metric-learning loads faiss.contrib.torch_utils, whose `search` takes no params.
+    search = getattr(index, "search_numpy", index.search)
+    rows: Rows = search(queries, count, params=settings)[1]
     return rows
 
 

@@ -41,8 +41,11 @@ def factor_of(value: object) -> float:
         found = float(factor or 1)
     except ValueError:
         found = math.nan
-    if name != "auto" or not 0 < found < math.inf:
-        raise ValueError(f'give a number, "auto" or "auto:2" for twice that; got {value!r}')
+    answer = f'give a number, "auto" or "auto:2" for twice that; got {value!r}'
+    if name != "auto":
+        raise TypeError(answer)  # text where a number belongs
+    if not 0 < found < math.inf:
+        raise ValueError(answer)
     return found
 
 
