@@ -67,8 +67,9 @@ def forms(model: EmbeddingModel) -> dict[str, tuple[int, Forward]]:
     onnx, pt2 = to_onnx(model), to_torch_export(model)
     files = {"onnx": onnx, "int8": quantise(onnx).content, "int8_everywhere": int8_everywhere(onnx)}
     weights = sum(each.nbytes for each in model.network.state_dict().values())
-    first = {"torch": (weights, model.network), "torch_export": (len(pt2), run_torch_export(pt2))}
-    return first | {name: (len(content), run_onnx(content, threads=1)) for name, content in files.items()}
+    made: dict[str, tuple[int, Forward]] = {"torch": (weights, model.network)}
+    made["torch_export"] = (len(pt2), run_torch_export(pt2))
+    return made | {name: (len(content), run_onnx(content, threads=1)) for name, content in files.items()}
 
 
 @torch.no_grad()

@@ -25,13 +25,12 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
-def test_every_page_is_built_and_listed(site):
+def test_every_page_is_listed_in_the_index():
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
     assert len(pages) > 10
-    front = (site / "index.html").read_text()
-    assert [page for page in pages - {"index"} if f'href="{page}.html"' not in front] == []
-    assert "search" not in pages  # Sphinx has a page of that name
+    listed = (ROOT / "docs" / "index.md").read_text().splitlines()
+    assert [page for page in pages - {"index"} if page not in listed] == []
+    assert not pages & {"search", "genindex", "py-modindex"}  # Sphinx has pages of these names
 
 
 @pytest.mark.slow
@@ -39,10 +38,10 @@ def test_every_link_inside_leads_somewhere(site):
     found = 0
     for page in site.glob("*.html"):
         for link in re.findall(r'(?:href|src)="([^"]+)"', page.read_text()):
-            if re.match(r"[a-z]+:|//|#", link):
+            if re.match(r"[a-z]+:|//", link):
                 continue
             path, _, anchor = unquote(link).partition("#")
-            target = (page.parent / path.partition("?")[0]).resolve()
+            target = page.parent / (path.partition("?")[0] or page.name)
             assert target.is_file(), f"{page.name}: {link}"
             assert not anchor or f'id="{anchor}"' in target.read_text(), f"{page.name}: {link}"
             found += 1
