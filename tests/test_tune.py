@@ -139,8 +139,8 @@ def test_four_workers_share_a_database_and_two_are_killed(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_workers_share_a_journal_and_one_is_killed(tmp_path):
-    share(tmp_path, 2, 1)
+def test_two_workers_share_a_journal_and_both_are_killed(tmp_path):
+    share(tmp_path, 2, 2)  # a third one finishes
 
 
 def share(folder, workers, kills, *storage):
@@ -306,6 +306,23 @@ def test_a_storage_that_does_not_answer_is_named_without_its_password(tmp_path, 
     assert "start the server" in str(error.value)
 
 
+def test_a_database_that_no_longer_answers_is_named(tmp_path, formula, monkeypatch):
+    from sqlalchemy.exc import OperationalError
+
+    def gone(*_, **__):
+        raise OperationalError("SELECT", None, Exception("the server closed the connection"))
+
+    storage = f"sqlite:///{tmp_path}/trials.db"
+    assert len(search(tmp_path / "out", 2, storage=storage).trials) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(tune, "judge", gone)
+        with pytest.raises(OSError, match=r"server closed.*same command again"):
+            search(tmp_path / "out", 3, storage=storage)
+    elsewhere = search(tmp_path / "another_machine", 3, storage=storage)
+    assert len(elsewhere.trials) == 3
+    assert len(formula) == 3
+
+
 def test_a_driver_that_is_not_installed_is_named(tmp_path, formula, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ValueError, match=r"softwarp\[postgres\]"):
@@ -324,6 +341,17 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path, formula, monkeypatch
         with pytest.raises(OSError, match=r"journal\.log.*No space left.*free disk space"):
             search(tmp_path, 3)
     assert (tmp_path / trial_queue.JOURNAL).stat().st_size == size
+
+    def full_later(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "recipe.yaml")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tune, "judge", full_later)
+        with pytest.raises(OSError, match=r"recipe\.yaml.*No space left.*free disk space"):
+            search(tmp_path, 3)
+        patch.setattr(tune, "write_json", full_later)
+        with pytest.raises(OSError, match="free disk space"):
+            search(tmp_path / "new", 3)
     assert len(search(tmp_path, 3).trials) == 3
 
 

@@ -26,6 +26,7 @@ POLL = 1.0  # seconds that a worker waits for the others before it looks again
 ATTEMPTS = 10  # at making the tables of a new database, which other workers may be making
 JOURNAL = "journal.log"
 WORKER = "worker"  # attribute of a trial: who holds it
+FULL = (errno.ENOSPC, errno.EDQUOT)
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -52,10 +53,7 @@ class Journal(JournalFileBackend):
                 os.fsync(file.fileno())
             except OSError as error:
                 file.truncate(size)
-                raise OSError(
-                    f"{self.path} cannot be written ({error.strerror}); free disk space, then give the same "
-                    "command again: finished trials are kept"
-                ) from None
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
 
 
 def _whole_lines(path: Path) -> int:
@@ -68,6 +66,20 @@ def _whole_lines(path: Path) -> int:
                 file.seek(0)
                 return file.read().rfind(b"\n") + 1
     return size
+
+
+@contextmanager
+def named_full_disk(folder: Path) -> Iterator[None]:
+    """Say of a full disk what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(
+            f"{error.filename or folder} cannot be written ({error.strerror}); free disk space, then give "
+            "the same command again: finished trials are kept"
+        ) from None
 
 
 class TrialQueue:

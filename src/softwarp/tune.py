@@ -22,7 +22,7 @@ from softwarp.runs import Run, deciding_settings, difference_of
 from softwarp.samplers import SAMPLERS, STARTUP, Sampler, grid, origin, suggest
 from softwarp.space import Parameter, Value, apply, check_space, parse_parameter, space_of
 from softwarp.train import BlowUpError, training
-from softwarp.trial_queue import DONE, TrialQueue
+from softwarp.trial_queue import DONE, TrialQueue, named_full_disk
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -108,20 +108,21 @@ def search(
     _check(recipe, space, trials, hours, sampler, objective)
     judged = judged_recipe(recipe, objective=objective, prune=prune)
     what: dict[str, Any] = {"objective": objective, "folds": folds}
-    key = claim_folder(folder, judged, space, start=None if start is None else start.name, **what)
-    queue = TrialQueue(
-        f"{recipe.loss.name}-{key[:16]}",
-        folder,
-        storage,
-        sampler=Sampler(sampler, recipe.seed, max(1, min(STARTUP, (trials or STARTUP * 3) // 3))),
-        pruner=_pruner(judged) if prune else NopPruner(),
-    )
+    with named_full_disk(folder):
+        key = claim_folder(folder, judged, space, start=None if start is None else start.name, **what)
+        queue = TrialQueue(
+            f"{recipe.loss.name}-{key[:16]}",
+            folder,
+            storage,
+            sampler=Sampler(sampler, recipe.seed, max(1, min(STARTUP, (trials or STARTUP * 3) // 3))),
+            pruner=_pruner(judged) if prune else NopPruner(),
+        )
 
     def attempt(trial: optuna.Trial) -> float:
         place = trial_folder(folder, queue.study.get_trials(deepcopy=False)[trial.number])
         return _attempt(trial, place, judged, space, start=start, progress=progress, **what)
 
-    with queue.joined():
+    with named_full_disk(folder), queue.joined():
         if sampler == "grid":
             trials = queue.fill(grid(space, trials or 3 ** len(space), recipe.seed))
         bar = None if progress is None else progress.add_task("trials", total=trials)

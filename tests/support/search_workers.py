@@ -85,6 +85,7 @@ def main(folder: Path, workers: int, kills: int, storage: str | None = None) -> 
                 living.remove(process)
                 killed.append(trial)
     assert len(living) == workers - kills
+    living = living or [child(folder, storage)]
     intact = finished(open_study(folder, storage))
     assert all(os.waitpid(process, 0)[1] == 0 for process in living), "a worker that lived on failed"
     study = open_study(folder, storage)
