@@ -71,8 +71,8 @@ def test_the_snippet_runs():
 def test_the_quickstart_runs_and_is_short(capsys):
     path = ROOT / "examples" / "quickstart.py"
     assert len(path.read_text().splitlines()) <= 60
-    metrics = runpy.run_path(str(path))["main"](epochs=1, max_classes=40)
-    assert metrics["recall@1"] > 0.2
+    metrics = runpy.run_path(str(path))["main"](epochs=15, max_classes=40)
+    assert metrics["map@r"] > 0.6  # 0.54 before training
     assert "alpha 5" in capsys.readouterr().out
 
 
