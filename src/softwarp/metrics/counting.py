@@ -20,7 +20,7 @@ from torch import Tensor
 from softwarp.metrics.scaling import exact_distances
 from softwarp.metrics.scores import Side, score_error, square_error
 
-LISTED_AT_ONCE = 1 << 16  # of a block where more matter, half is counted first: fewer are asked for then
+LISTED_AT_ONCE = 1 << 17  # of a block where more matter, half is counted first: fewer are asked for then
 DOUBTS_AT_ONCE = 1024  # pairs whose float64 rows are in cache together
 LOWEST_BIT = np.array([max(0, (byte & -byte).bit_length() - 1) for byte in range(256)])  # its place
 
