@@ -18,7 +18,7 @@ LAYERS = (
     {"train", "index_updates", "samplers"},
     {"trial_queue"},
     {"tune", "retrieve", "embed_tree", "cost"},
-    {"report", "paper_strategy", "benchmark"},
+    {"report", "paper_strategy", "benchmark", "insights"},
     {"reality_check", "reality_table", "export"},
     {"export_check"},
     {"studies"},
