@@ -19,7 +19,7 @@ LAYERS = (
     {"trial_queue"},
     {"tune", "retrieve", "embed_tree", "cost"},
     {"report", "paper_strategy", "benchmark", "insights"},
-    {"reality_check", "reality_table", "export"},
+    {"reality_check", "reality_table", "export", "classify"},
     {"export_check"},
     {"studies"},
     {"commands"},

@@ -1,6 +1,6 @@
-"""What embeddings tell of a folder: near-duplicates, and images whose neighbours disagree with their label.
+"""What embeddings tell of a folder: near-duplicates, likely mislabelled images, groups of unlabelled ones.
 
-Both look at the nearest neighbours of every image in an index, as its search finds them.
+All look at the nearest neighbours of every image in an index, as its search finds them.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,17 @@ from softwarp.index_updates import Progress
 from softwarp.retrieve import Index
 
 BLOCK = 1024  # images whose neighbours are searched at a time
-TENTH = 10  # the neighbour that tells how far apart images are: copies of an image do not reach that far
-NEAR = 0.3  # two images are near-duplicates within this share of the median distance to the tenth neighbour
+FEW = 10  # neighbours in which copies are looked for at first
+NEAR = 0.5  # of the upper quartile of the distances to the nearest image: closer ones are near-duplicates
+FINENESS = 4.0  # of clusters: more groups, and smaller ones, the larger it is
 EDGE = 3.0  # the last of k neighbours votes with exp(-3) of the weight of one at distance 0
 
 Distances = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class DuplicateGroup:
-    """Images that are nearly the same, by id, with the distance of each to the first."""
+class Group:
+    """Images that belong together, by id, with the distance of each to the first."""
 
     ids: list[int]
     distances: list[float]
@@ -33,7 +34,7 @@ class Duplicates:
     """Groups of near-duplicates, the surest first, and the distance up to which two images are a pair."""
 
     threshold: float
-    groups: list[DuplicateGroup]
+    groups: list[Group]
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ def duplicates(
     """Return groups of images of which each is within `threshold` of another one in its group.
 
     Args:
-        threshold: a distance as `search` prints it; by default 0.3 of the median distance to the tenth
-            nearest image, by Euclidean distance (for cosine, 1 - cos, that is 0.09 of the median).
+        threshold: a distance as `search` prints it; by default half the upper quartile of the Euclidean
+            distances to the nearest image, which copies do not move as long as a quarter has none.
     """
-    found, distances = neighbours(index, TENTH, progress=progress)
+    found, distances = neighbours(index, FEW, progress=progress)
     if threshold is None:
         threshold = _near(index, distances)
     elif not threshold >= 0:
@@ -87,6 +88,32 @@ def outliers(index: Index, k: int = 10, *, progress: Progress | None = None) -> 
     return sorted(judged, key=lambda outlier: (-outlier.score, outlier.id))
 
 
+def clusters(
+    index: Index, *, k: int = 10, fineness: float = FINENESS, progress: Progress | None = None
+) -> list[Group]:
+    """Return groups of similar images, the largest first, whatever their labels; each image is in one.
+
+    Images are linked to their k nearest, with the weights of `vote`. Louvain's method divides that graph
+    where modularity is largest, and so chooses the number of groups. In each group the image nearest to its
+    mean comes first, then the others by their distance to it.
+
+    Args:
+        fineness: the resolution of modularity.
+    """
+    from networkx import from_scipy_sparse_array
+    from networkx.algorithms.community import louvain_communities
+    from scipy.sparse import coo_array
+
+    found, distances = neighbours(index, k, progress=progress)
+    starts, size = np.repeat(np.arange(len(index)), found.shape[1]), (len(index), len(index))
+    weights = np.concatenate([_weights(each) for each in distances]) if len(index) else np.empty(0)
+    links = coo_array((weights, (starts, found.ravel())), shape=size).tocsr()
+    graph = from_scipy_sparse_array(links + links.T)
+    groups = louvain_communities(graph, resolution=fineness, seed=0)
+    typical_first = (_group(index, _by_centre(index, np.array(sorted(group)))) for group in groups)
+    return sorted(typical_first, key=lambda group: (-len(group.ids), group.ids))
+
+
 def neighbours(index: Index, k: int, *, progress: Progress | None = None) -> tuple[Rows, Distances]:
     """Return rows and distances [N, k] of the nearest other images of every image; fewer if it has fewer."""
     every = np.arange(len(index))
@@ -114,11 +141,17 @@ def vote(labels: Rows, distances: Distances, classes: int) -> Distances:
     >>> vote(np.array([1, 0, 1]), np.array([0.0, 1.0, 1.0]), 2).round(3).tolist()
     [0.045, 0.955]
     """
-    furthest = distances.max(initial=0)
-    weights = np.exp(-EDGE * (distances / furthest) ** 2) if furthest > 0 else np.ones(len(distances))
-    known = labels >= 0
+    weights, known = _weights(distances), labels >= 0
     votes = np.bincount(labels[known], weights[known], minlength=classes).astype(np.float64)
     return votes / (votes.sum() or 1.0)
+
+
+def _weights(distances: Distances) -> Distances:
+    """The votes of neighbours at these distances: 1 at distance 0, exp(-3) for the furthest."""
+    furthest = distances.max(initial=0)
+    if furthest <= 0:
+        return np.ones(len(distances))
+    return np.asarray(np.exp(-EDGE * (distances / furthest) ** 2))
 
 
 def _nearest_others(index: Index, rows: Rows, k: int) -> tuple[Rows, Distances]:
@@ -132,11 +165,11 @@ def _nearest_others(index: Index, rows: Rows, k: int) -> tuple[Rows, Distances]:
 
 
 def _near(index: Index, distances: Distances) -> float:
-    """The threshold that the distances of neighbours suggest, in the units of the index."""
+    """The default threshold, in the units of the index."""
     if not distances.size:
         return 0.0
     share = NEAR**2 if index.distance == "cosine" else NEAR  # 1 - cos is half the squared Euclidean distance
-    return float(share * np.median(distances[:, -1]))
+    return float(share * np.quantile(distances[:, 0], 0.75))
 
 
 def _pairs(index: Index, found: Rows, distances: Distances, threshold: float) -> Rows:
@@ -166,8 +199,15 @@ def _components(pairs: Rows, size: int) -> list[Rows]:
     return [rows for rows in groups if len(rows) > 1]
 
 
-def _group(index: Index, rows: Rows) -> DuplicateGroup:
+def _group(index: Index, rows: Rows) -> Group:
     points = index.vectors[rows].astype(np.float64)
     distances = np.linalg.norm(points - points[0], axis=1)
     distances = distances**2 / 2 if index.distance == "cosine" else distances
-    return DuplicateGroup(index.ids[rows].tolist(), distances.tolist())
+    return Group(index.ids[rows].tolist(), distances.tolist())
+
+
+def _by_centre(index: Index, rows: Rows) -> Rows:
+    """The rows of a group: the nearest to its mean, then the others by their distance to that one."""
+    points = index.vectors[rows].astype(np.float64)
+    first = np.linalg.norm(points - points.mean(axis=0), axis=1).argmin()
+    return rows[np.argsort(np.linalg.norm(points - points[first], axis=1), kind="stable")]
