@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from softwarp.commands import index_insights
+
 if TYPE_CHECKING:
     from softwarp.index_updates import Changes
     from softwarp.retrieve import Index
@@ -106,6 +108,10 @@ def refresh(index: Folder) -> None:
         opened = open_index(index)
         opened.refresh(progress=progress)
     _report(opened, opened.changes)
+
+
+for insight in ("duplicates", "outliers", "classify", "clusters"):
+    app.command(insight)(getattr(index_insights, insight))
 
 
 def _report(index: "Index", changes: "Changes") -> None:

@@ -1,0 +1,296 @@
+"""`softwarp index duplicates`, `outliers`, `classify`, `clusters`: a table, a CSV file and a page each."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from softwarp.insights import Group
+    from softwarp.report.gallery import Group as Section
+    from softwarp.report.gallery import Tile
+    from softwarp.retrieve import Index
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # heads and rows
+
+SHOWN = 20  # rows of a table
+SECTIONS = 200  # of a page
+TILES = 48  # of a section
+
+Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Write all rows to this file.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Write a page with the images.")]
+Neighbours = Annotated[int, typer.Option("-k", min=1, help="Number of neighbours that are asked.")]
+
+
+def duplicates(
+    folder: Folder,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Distance up to which two images are a pair. "
+            "Default: half the upper quartile of distances to the nearest image.",
+        ),
+    ] = None,
+    csv: Csv = None,
+    html: Html = None,
+) -> None:
+    """List groups of images that are nearly the same."""
+    from softwarp.commands.index_progress import updating
+
+    with updating("nothing is written") as progress:
+        from softwarp.insights import duplicates
+        from softwarp.retrieve import open_index
+
+        index = open_index(folder)
+        found = duplicates(index, threshold, progress=progress)
+    copies = sum(len(group.ids) - 1 for group in found.groups)
+    summary = (
+        f"{len(found.groups):,} groups of near-duplicates, {copies:,} of {len(index):,} images more than one "
+        f"per group; {index.distance} distance up to {found.threshold:.4g}"
+    )
+    heads, rows = _members(index, found.groups)
+    _print(heads, rows, numbers=2)
+    _write_csv(csv, heads, rows)
+    _show_groups(index, found.groups, summary, "Near-duplicates", html)
+    _close(summary, csv, html)
+
+
+def clusters(
+    folder: Folder,
+    k: Neighbours = 10,
+    fineness: Annotated[float, typer.Option(min=0.01, help="Larger: more groups, and smaller ones.")] = 4.0,
+    csv: Csv = None,
+    html: Html = None,
+) -> None:
+    """Sort images into groups that look alike, whatever their labels."""
+    from softwarp.commands.index_progress import updating
+
+    with updating("nothing is written") as progress:
+        from softwarp.insights import clusters
+        from softwarp.retrieve import open_index
+
+        index = open_index(folder)
+        groups = clusters(index, k=k, fineness=fineness, progress=progress)
+    summary = f"{len(groups):,} groups of {len(index):,} images"
+    agreement = _agreement(index, groups)
+    if agreement is not None:
+        summary += f"; NMI with the labels {agreement:.3f}"
+    _print(*_sizes(index, groups), numbers=2)
+    _write_csv(csv, *_members(index, groups))
+    _show_groups(index, groups, summary, "Groups of similar images", html)
+    _close(summary, csv, html)
+
+
+def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = None) -> None:
+    """List images that are likely mislabelled: their neighbours have another label."""
+    from softwarp.commands.index_progress import updating
+
+    with updating("nothing is written") as progress:
+        from softwarp.insights import outliers
+        from softwarp.retrieve import open_index
+
+        index = open_index(folder)
+        found = outliers(index, k, progress=progress)
+    items = index.store.items([each.id for each in found])
+    heads = ("rank", "score", "class", "suggested", "id", "image")
+    rows = [
+        (str(place + 1), f"{each.score:.3f}", each.label, each.suggested, str(each.id), item.path)
+        for place, (each, item) in enumerate(zip(found, items, strict=True))
+    ]
+    _print(heads, rows, numbers=2)
+    _write_csv(csv, heads, rows)
+    summary = f"neighbours disagree with the label of {len(found):,} of {len(index):,} images"
+    if html is not None:
+        sections = [
+            _section(
+                index, each.id, f"{each.label}: rather {each.suggested}?", *_neighbours(index, each.id, k)
+            )
+            for each in found[:SECTIONS]
+        ]
+        _page(html, index, "Likely mislabelled images", sections, summary, len(found))
+    _close(summary, csv, html)
+
+
+def classify(
+    folder: Folder,
+    queries: Annotated[list[Path], typer.Argument(metavar="QUERY...", help="Images to name the class of.")],
+    k: Neighbours = 10,
+    false_acceptance: Annotated[
+        float, typer.Option(help="Share of images of unknown classes that may be given a class.")
+    ] = 0.05,
+    csv: Csv = None,
+    html: Html = None,
+) -> None:
+    """Name the class of images by their neighbours, or say that it is none of the index's classes."""
+    from softwarp.classify import calibrate
+    from softwarp.classify import classify as answer
+    from softwarp.retrieve import open_index
+
+    index = open_index(folder)
+    calibration = calibrate(index, k, false_acceptance=false_acceptance)
+    vectors = index.model().embed(queries).numpy()
+    answers = answer(index, vectors, k, threshold=calibration.threshold)
+    heads = ("sureness", "votes", "distance", "class", "nearest class", "image")
+    rows = [
+        (
+            f"{each.sureness:.4g}",
+            f"{each.share:.3f}",
+            f"{each.distance:.4f}",
+            each.label or "none of these",
+            each.nearest,
+            str(query),
+        )
+        for each, query in zip(answers, queries, strict=True)
+    ]
+    _print(heads, rows, numbers=3)
+    _write_csv(csv, heads, rows)
+    summary = (
+        f"none of these at a sureness up to {calibration.threshold:.4g}; on {calibration.images:,} images of "
+        f"the index, each with and without its class: {calibration.false_acceptance:.1%} of unknown classes "
+        f"accepted, {calibration.false_rejection:.1%} of known ones rejected, "
+        f"{calibration.wrong:.1%} of the accepted given another class"
+    )
+    if html is not None:
+        sections = [
+            _answered(index, query, row[3], each.ids, each.distances)
+            for query, row, each in zip(queries, rows, answers, strict=True)
+        ]
+        _page(html, index, "Classes of images", sections[:SECTIONS], summary, len(sections))
+    _close(summary, csv, html)
+
+
+def _members(index: "Index", groups: Sequence["Group"]) -> Table:
+    """A row per image."""
+    items = {item.id: item for item in index.items}
+    rows = [
+        (str(number + 1), f"{distance:.4f}", items[each].label or "", str(each), items[each].path)
+        for number, group in enumerate(groups)
+        for each, distance in zip(group.ids, group.distances, strict=True)
+    ]
+    return ("group", "distance", "class", "id", "image"), rows
+
+
+def _sizes(index: "Index", groups: Sequence["Group"]) -> Table:
+    """A row per group: its size, its most frequent label and its most typical image."""
+    items = {item.id: item for item in index.items}
+    rows = []
+    for number, group in enumerate(groups):
+        labels = Counter(items[each].label for each in group.ids)
+        label, count = labels.most_common(1)[0]
+        mostly = "" if label is None else f"{label} ({count / len(group.ids):.0%})"
+        rows.append((str(number + 1), str(len(group.ids)), mostly, items[group.ids[0]].path))
+    return ("group", "images", "mostly", "typical image"), rows
+
+
+def _show_groups(
+    index: "Index", groups: Sequence["Group"], summary: str, title: str, html: Path | None
+) -> None:
+    if html is not None:
+        sections = [
+            _section(index, group.ids[0], f"{len(group.ids):,} images", group.ids[1:], group.distances[1:])
+            for group in groups[:SECTIONS]
+        ]
+        _page(html, index, title, sections, summary, len(groups))
+
+
+def _agreement(index: "Index", groups: Sequence["Group"]) -> float | None:
+    """NMI (arithmetic) of groups and labels; None unless there are at least two classes."""
+    from sklearn.metrics import normalized_mutual_info_score
+
+    labels = {item.id: item.label for item in index.items if item.label is not None}
+    found = {number: place for place, group in enumerate(groups) for number in group.ids}
+    if len(set(labels.values())) < 2:
+        return None
+    return float(normalized_mutual_info_score(list(labels.values()), [found[number] for number in labels]))
+
+
+def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> None:
+    """Print the first rows; the first columns are numbers."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from softwarp.files import printable
+
+    table = Table()
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="right" if place < numbers else "left", overflow="fold")
+    for row in rows[:SHOWN]:
+        table.add_row(*(Text(printable(cell).replace("\n", "\\n")) for cell in row))
+    if rows:
+        Console().print(table)
+    if len(rows) > SHOWN:
+        typer.echo(f"... and {len(rows) - SHOWN:,} rows more: --csv FILE writes them all")
+
+
+def _write_csv(path: Path | None, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    import csv
+    import io
+
+    from softwarp.files import atomic_write
+
+    if path is None:
+        return
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heads, *rows])
+    with atomic_write(path) as file:
+        file.write(text.getvalue().encode("utf-8", "surrogateescape"))  # names need not be UTF-8
+
+
+def _neighbours(index: "Index", number: int, k: int) -> tuple[list[int], list[float]]:
+    row = int(index.store.rows_of([number])[0])
+    ids, distances = index.search(index.store.vectors[row], k + 1)
+    pairs = [pair for pair in zip(ids[0].tolist(), distances[0].tolist(), strict=True) if pair[0] != number]
+    return [pair[0] for pair in pairs[:k]], [pair[1] for pair in pairs[:k]]
+
+
+def _section(
+    index: "Index", head: int, title: str, ids: Sequence[int], distances: Sequence[float]
+) -> "Section":
+    from softwarp.report.gallery import Group as Section
+
+    return Section(_tile(index, head, None), _tiles(index, ids, distances), title)
+
+
+def _answered(
+    index: "Index", query: Path, title: str, ids: Sequence[int], distances: Sequence[float]
+) -> "Section":
+    from softwarp.data.decode import read_image
+    from softwarp.embed_files import thumbnail_of
+    from softwarp.report.gallery import Group as Section
+    from softwarp.report.gallery import Tile
+
+    head = Tile(thumbnail_of(read_image(query)), query.name)
+    return Section(head, _tiles(index, ids, distances), title)
+
+
+def _tiles(index: "Index", ids: Sequence[int], distances: Sequence[float]) -> "list[Tile]":
+    return [_tile(index, each, distance) for each, distance in zip(ids[:TILES], distances, strict=False)]
+
+
+def _tile(index: "Index", number: int, distance: float | None) -> "Tile":
+    from softwarp.report.gallery import Tile
+
+    item = index.item(number)
+    return Tile(index.thumbnail(number), item.path, item.label or "", distance)
+
+
+def _page(
+    path: Path, index: "Index", title: str, sections: "Sequence[Section]", summary: str, total: int
+) -> None:
+    from softwarp.report.gallery import write_gallery
+
+    shown = f"; the first {len(sections):,} of {total:,}" if len(sections) < total else ""
+    write_gallery(path, title, sections, note=f"{index.folder}: {summary}{shown}")
+
+
+def _close(summary: str, csv: Path | None, html: Path | None) -> None:
+    typer.echo(summary)
+    for path in filter(None, (csv, html)):
+        typer.echo(f"written: {path}")
+    if html is None:
+        typer.echo("see the images: the same command with --html page.html")
