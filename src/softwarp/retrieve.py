@@ -45,6 +45,11 @@ class Index:
         return f"Index({str(self.folder)!r}, {len(self):,} images, {self.dimensions} dimensions, {self.kind})"
 
     @property
+    def address(self) -> str:
+        """Where it is, as a command takes it."""
+        return str(self.folder)
+
+    @property
     def distance(self) -> str:
         """The distance of the model's embeddings: "euclidean" or "cosine" (1 - cos)."""
         return str(self.store.settings["distance"])
@@ -102,19 +107,17 @@ class Index:
         """Return a JPEG of at most 160 pixels a side of the item with that id."""
         return self.store.thumbnail(number)
 
+    def picture(self, item: Item) -> bytes:
+        """Return a small JPEG of an item."""
+        return self.thumbnail(item.id)
+
     def model(self) -> EmbeddingModel:
         """Return the model that made the vectors; an error if it has been trained again since."""
         return self._model
 
     @cached_property
     def _model(self) -> EmbeddingModel:
-        model = load(self.model_name)
-        if fingerprint(model) != self.store.settings["fingerprint"]:
-            raise ValueError(
-                f"{self.model_name} is not the model that {self.folder} was built with: its weights differ; "
-                "build the index again"
-            )
-        return model
+        return model_of(self.model_name, self.store.settings["fingerprint"], str(self.folder))
 
     def search(
         self, vectors: "NDArray[Any] | Tensor", k: int = 10, *, where: str | Sequence[str] = ()
@@ -128,7 +131,7 @@ class Index:
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least 1")
         queries = as_stored(self.store, np.atleast_2d(np.asarray(vectors, np.float32)))
-        allowed = self._allowed([where] if isinstance(where, str) else list(where))
+        allowed = self._allowed(parse_where(where))
         k = min(k, len(self) if allowed is None else int(allowed.sum()))
         distances, rows = nearest(queries, self.store.vectors, self._candidates(queries, k, allowed), k)
         short = (rows < 0).any(axis=1)  # a graph may offer fewer than k that a filter lets through
@@ -137,6 +140,16 @@ class Index:
             distances[short], rows[short] = nearest(queries[short], self.store.vectors, candidates, k)
         ids = np.asarray(self.store.ids)[rows] if k else rows
         return ids, distances**2 / 2 if self.distance == "cosine" else distances
+
+    def find(
+        self, vectors: "NDArray[Any] | Tensor", k: int = 10, *, where: str | Sequence[str] = ()
+    ) -> list[list[tuple[Item, float]]]:
+        """Return what `search` does as items and distances, a list per query."""
+        ids, distances = self.search(vectors, k, where=where)
+        return [
+            list(zip(self.store.items(near), away, strict=True))
+            for near, away in zip(ids.tolist(), distances.tolist(), strict=True)
+        ]
 
     def add(self, paths: Iterable[Path | str], *, progress: Progress | None = None) -> Changes:
         """Add images and folders of images; those whose content is in the index already are left alone."""
@@ -209,12 +222,12 @@ class Index:
         tail = scan(queries, stored[start:], k + SPARE, None if allowed is None else allowed[start:])
         return np.concatenate([near, np.where(tail < 0, -1, tail + start)], axis=1)
 
-    def _allowed(self, where: Sequence[str]) -> NDArray[np.bool_] | None:
+    def _allowed(self, where: Sequence[tuple[str, str]]) -> NDArray[np.bool_] | None:
         """Which rows may be found; None for all."""
         if not where and not len(self.store.removed):
             return None
         mask = np.zeros(len(self.store.ids), bool)
-        rows = self.store.rows_of(self.store.select(_parse(where))) if where else self.store.live_rows()
+        rows = self.store.rows_of(self.store.select(where)) if where else self.store.live_rows()
         mask[rows] = True
         return mask
 
@@ -285,6 +298,31 @@ def create(
     return Index(Path(out))
 
 
+def model_of(name: str, weights: str, place: str) -> EmbeddingModel:
+    """Return the model of that name; an error if its `fingerprint` is not that of the vectors at a place."""
+    model = load(name)
+    if fingerprint(model) != weights:
+        raise ValueError(
+            f"{name} is not the model that {place} was built with: its weights differ; build the index again"
+        )
+    return model
+
+
+def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:
+    """Return conditions as pairs: `class` and a name, or `path` and a glob.
+
+    >>> parse_where("class=wren")
+    [('class', 'wren')]
+    """
+    pairs = []
+    for condition in [where] if isinstance(where, str) else where:
+        name, separator, value = condition.partition("=")
+        if not separator or name not in ("class", "path"):
+            raise ValueError(f"{condition!r} is no filter; write class=NAME or path=GLOB")
+        pairs.append((name, value))
+    return pairs
+
+
 def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth: int | None) -> Index:
     """The index in `out`, new or begun with the same model and root."""
     loaded = load(model)
@@ -313,14 +351,3 @@ def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth:
 
 def _within(path: str, name: str) -> bool:
     return name in (".", path) or path.startswith(f"{name}/")
-
-
-def _parse(where: Sequence[str]) -> list[tuple[str, str]]:
-    """Conditions as pairs: `class` and a name, or `path` and a glob."""
-    pairs = []
-    for condition in where:
-        name, separator, value = condition.partition("=")
-        if not separator or name not in ("class", "path"):
-            raise ValueError(f"{condition!r} is no filter; write class=NAME or path=GLOB")
-        pairs.append((name, value))
-    return pairs

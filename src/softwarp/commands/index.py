@@ -48,6 +48,7 @@ def build(
         int | None,
         typer.Option(min=1, help="How many folders below FOLDER name the class. Default: all."),
     ] = None,
+    to: Annotated[str | None, typer.Option(help="Also push it: postgresql://... or qdrant://...")] = None,
 ) -> None:
     """Embed the images of a folder and make them searchable.
 
@@ -71,6 +72,32 @@ def build(
             progress=progress,
         )
     _report(index, index.changes)
+    if to is not None:
+        push(output, to)
+
+
+@app.command()
+def push(
+    index: Folder,
+    to: Annotated[str, typer.Option(help="postgresql://HOST/DATABASE?table=NAME or qdrant://HOST:6333/NAME")],
+) -> None:
+    """Mirror an index in a vector database; the same command resumes, and sends only what has changed.
+
+    \b
+    softwarp index push photos.index --to postgresql://user@host/photos
+    softwarp search postgresql://user@host/photos query.jpg
+    """
+    from softwarp.commands.index_progress import updating
+
+    with updating("what has arrived stays") as progress:
+        from softwarp.remote import push as push_index
+        from softwarp.retrieve import open_index
+
+        done = push_index(open_index(index), to, progress=progress)
+    counts = {"sent": done.sent, "removed": done.removed, "unchanged": done.unchanged}
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
+    typer.echo(f"{done.address}: {told}")
+    typer.echo("search it: softwarp search URL QUERY.jpg")
 
 
 @app.command()

@@ -10,11 +10,15 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
+    from softwarp.index_store import Item
+    from softwarp.remote import RemoteIndex
     from softwarp.retrieve import Index
 
 
 def search(
-    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
+    place: Annotated[
+        str, typer.Argument(metavar="INDEX", help="The folder of an index, or the URL it was pushed to.")
+    ],
     queries: Annotated[list[Path], typer.Argument(metavar="QUERY...", help="Images to search with.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of images per query.")] = 10,
     box: Annotated[
@@ -32,17 +36,19 @@ def search(
     softwarp search photos.index query.jpg
     softwarp search photos.index a.jpg b.jpg -k 5 --where class=wren --html found.html
     softwarp search photos.index street.jpg --box 120,40,200,300
+    softwarp search postgresql://user@host/photos query.jpg
     """
     if box is not None and len(queries) > 1:
         raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
+    from softwarp.remote import is_remote, open_remote
     from softwarp.retrieve import open_index
 
-    index = open_index(folder)
+    index = open_remote(place) if is_remote(place) else open_index(place)
     pictures = queries if box is None else [_cut(queries[0], box)]
-    ids, distances = index.search(index.model().embed(pictures), k, where=where or ())
-    found = [_found(index, *each) for each in zip(ids.tolist(), distances.tolist(), strict=True)]
+    answers = index.find(index.model().embed(pictures), k, where=where or ())
+    found = [_found(index, answer) for answer in answers]
     if html is not None:
-        _write_page(html, index, queries, pictures, found)
+        _write_page(html, index, queries, pictures, answers)
     if as_json:
         _print_json(index, queries, box, found)
         return
@@ -61,8 +67,7 @@ def _cut(query: Path, box: str) -> "Image.Image":
     return crop_box(read_image(query), parse_box(box))
 
 
-def _found(index: "Index", ids: list[int], distances: list[float]) -> list[dict[str, Any]]:
-    items = index.store.items(ids)
+def _found(index: "Index | RemoteIndex", answer: "list[tuple[Item, float]]") -> list[dict[str, Any]]:
     return [
         {
             "rank": place + 1,
@@ -72,12 +77,12 @@ def _found(index: "Index", ids: list[int], distances: list[float]) -> list[dict[
             "class": item.label,
             "distance": distance,
         }
-        for place, (item, distance) in enumerate(zip(items, distances, strict=True))
+        for place, (item, distance) in enumerate(answer)
     ]
 
 
 def _print_json(
-    index: "Index", queries: list[Path], box: str | None, found: list[list[dict[str, Any]]]
+    index: "Index | RemoteIndex", queries: list[Path], box: str | None, found: list[list[dict[str, Any]]]
 ) -> None:
     import json
 
@@ -85,11 +90,11 @@ def _print_json(
         {"query": str(query), "box": box, "results": results}
         for query, results in zip(queries, found, strict=True)
     ]
-    content = {"index": str(index.folder), "distance": index.distance, "queries": answers}
+    content = {"index": index.address, "distance": index.distance, "queries": answers}
     typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
 
-def _print_table(index: "Index", query: Path, results: list[dict[str, Any]]) -> None:
+def _print_table(index: "Index | RemoteIndex", query: Path, results: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -112,10 +117,10 @@ def _print_table(index: "Index", query: Path, results: list[dict[str, Any]]) -> 
 
 def _write_page(
     path: Path,
-    index: "Index",
+    index: "Index | RemoteIndex",
     queries: list[Path],
     pictures: "Sequence[Path | Image.Image]",
-    found: list[list[dict[str, Any]]],
+    answers: "list[list[tuple[Item, float]]]",
 ) -> None:
     from softwarp.data.decode import read_image
     from softwarp.embed_files import thumbnail_of
@@ -124,12 +129,9 @@ def _write_page(
     groups = [
         Group(
             Tile(thumbnail_of(read_image(each) if isinstance(each, Path) else each), query.name),
-            [
-                Tile(index.thumbnail(hit["id"]), hit["path"], hit["class"] or "", hit["distance"])
-                for hit in results
-            ],
+            [Tile(index.picture(item), item.path, item.label or "", distance) for item, distance in answer],
         )
-        for query, each, results in zip(queries, pictures, found, strict=True)
+        for query, each, answer in zip(queries, pictures, answers, strict=True)
     ]
-    note = f"{index.folder}: {len(index):,} images, {index.distance} distance"
+    note = f"{index.address}: {index.distance} distance"
     write_gallery(path, "Most similar images", groups, note=note)
