@@ -46,9 +46,8 @@ def test_a_map_is_made_and_kept(mapped):
 
 
 def test_duplicates_and_outliers_are_listed(tmp_path):
-    generator = np.random.default_rng(0)
-    vectors = generator.standard_normal((40, 8)).astype(np.float32)
-    vectors[20:] += 9
+    vectors = np.eye(40, 41, dtype=np.float32)  # as far from each other
+    vectors[20:, 40] = 9  # and in two heaps
     vectors[1] = vectors[0] + 0.001
     labels = ["a"] * 20 + ["b"] * 20
     labels[30] = "a"
@@ -56,7 +55,7 @@ def test_duplicates_and_outliers_are_listed(tmp_path):
         found = finished(client, "/api/duplicates")
         assert found["count"] == len(found["groups"]) == 1
         assert [each["id"] for each in found["groups"][0]["images"]] == [1, 2]
-        assert found["groups"][0]["images"][1]["distance"] == pytest.approx(0.001 * 8**0.5, rel=1e-3)
+        assert found["groups"][0]["images"][1]["distance"] == pytest.approx(0.001 * 41**0.5, rel=1e-3)
         assert client.get("/api/duplicates?start=1000").json()["groups"] == []
         odd = finished(client, "/api/outliers")["images"][0]
         assert (odd["id"], odd["class"], odd["suggested"]) == (31, "a", "b")
