@@ -12,7 +12,7 @@ import pytest
 from support.databases import KINDS, databases
 from support.tiny_index import brute_force, vector_index
 
-from softwarp import remote
+from softwarp import remote, remote_qdrant
 from softwarp.index_store import NewItem
 from softwarp.remote import open_remote, push
 from softwarp.remote_postgres import pattern_of
@@ -45,6 +45,7 @@ def url(new_url):
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     monkeypatch.setattr(remote, "BATCH", 16)
+    monkeypatch.setattr(remote_qdrant, "SCROLLED", 7)
 
 
 def points(count, seed=0):
@@ -199,6 +200,7 @@ def _globs_match_as_in_python(connection):
         for _ in range(1000)
     ]
     pairs += [(name, f"[{glob}]*") for name, glob in pairs] + [(name, f"*[!{glob}]*") for name, glob in pairs]
+    pairs += [("!", "[!]*"), ("[!]", "[!]*"), ("]", "[]]"), ("a", "[!]]"), ("b", "[a-]"), ("-", "[a-]")]
     query = "SELECT name ~ pattern FROM unnest(%s::text[], %s::text[]) AS each (name, pattern)"
     names, globs = zip(*pairs, strict=True)
     answers = connection.execute(query, [list(names), [pattern_of(glob) for glob in globs]]).fetchall()
