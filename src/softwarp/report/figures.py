@@ -1,6 +1,5 @@
-"""Figures as SVG text, drawn by matplotlib without a display."""
+"""The figures of reports, as SVG text."""
 
-import io
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
@@ -13,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from softwarp.comparisons import Pair
-
-COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # safe for colour-blind readers
+from softwarp.figures import COLOURS, svg, tidy
 
 
 def curves(histories: dict[str, list[dict[str, Any]]]) -> Markup:
@@ -30,9 +28,8 @@ def curves(histories: dict[str, list[dict[str, Any]]]) -> Markup:
             right.plot(epochs, radii, color=colour, linestyle="--", linewidth=1, label=f"alpha of {title}")
     left.set(title="training loss", xlabel="epoch", yscale="log")
     right.set(title="AvgDTP: mean distance to its own proxy", xlabel="epoch", ylim=(0, None))
+    tidy(left, right)
     for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False, fontsize=8)
     return svg(figure)
@@ -57,15 +54,6 @@ def projection(embeddings: Tensor, labels: Tensor, distance: str, characters: di
     return svg(figure)
 
 
-def svg(figure: Figure) -> Markup:
-    """Return the figure as an <svg> element, the same for the same figure."""
-    buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "softwarp"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return Markup(text[text.index("<svg") :])
-
-
 def differences(seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]) -> Markup:
     """Return each seed's value, and how far each row is behind the first, with intervals; in percent."""
     figure = Figure(figsize=(10, 0.8 + 0.3 * len(seeds)), layout="constrained")
@@ -88,7 +76,5 @@ def differences(seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]
     left.set(yticks=range(len(seeds)), yticklabels=list(seeds), xlabel="MAP@R (%)")
     right.set(xlabel="difference from the best (points)")
     left.invert_yaxis()
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.3)
+    tidy(left, right)
     return svg(figure)

@@ -13,8 +13,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from softwarp.figures import COLOURS, svg
 from softwarp.files import write_text
-from softwarp.report.figures import COLOURS, svg
 from softwarp.samplers import distribution
 from softwarp.space import Parameter, number_of, on_bounds
 from softwarp.tables import Cell, Table, figure, metric_title
