@@ -99,21 +99,22 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def html(self) -> Markup:
-        """Return a <table> element; cells have the class `best` or `second`."""
-        heads = Markup("").join(Markup("<th>{}</th>").format(head) for head in self._whole_heads())
+        """Return a <table> element; cells have the class `words`, `best` or `second`."""
+        whole = [[Cell(head) for head in self._whole_heads()], *self.rows]
         rows = (
             Markup("").join(
-                Markup("<td{}>{}</td>").format(
-                    Markup(' class="best"' if cell.best else ' class="second"' if cell.second else ""),
-                    cell.text,
-                )
-                for cell in row
+                Markup("<{0}{1}>{2}</{0}>").format("td" if number else "th", self._class(place, cell), cell.text)
+                for place, cell in enumerate(row)
             )
-            for row in self.rows
+            for number, row in enumerate(whole)
         )
-        return Markup("<table><tr>{}</tr>{}</table>").format(
-            heads, Markup("").join(Markup("<tr>{}</tr>").format(row) for row in rows)
+        return Markup("<table>{}</table>").format(
+            Markup("").join(Markup("<tr>{}</tr>").format(row) for row in rows)
         )
+
+    def _class(self, place: int, cell: Cell) -> Markup:
+        kinds = ["words"] * (place < self.words) + ["best"] * cell.best + ["second"] * cell.second
+        return Markup(f' class="{" ".join(kinds)}"' if kinds else "")
 
     def _whole_heads(self) -> tuple[str, ...]:
         """The heads, each with the title of its group."""
@@ -175,9 +176,10 @@ class Row:
 def metric_table(
     rows: Sequence[Row], metrics: Sequence[str], heads: Sequence[str], *, title: str = ""
 ) -> Table:
-    """Return a column per metric, the best mean in bold; except AvgDTP, which has no best value."""
+    """Return a column per metric, the best mean in bold; except for distances, which have no best value."""
     ranked = [row.mean for row in rows if row.ranked]
-    best = {name: max(mean[name] for mean in ranked if name in mean) for name in metrics if name != "avg_dtp"}
+    shares = [name for name in metrics if name not in LENGTHS]
+    best = {name: max((mean[name] for mean in ranked if name in mean), default=None) for name in shares}
 
     def cell(row: Row, name: str) -> Cell:
         if name not in row.mean:
