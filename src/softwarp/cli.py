@@ -20,6 +20,7 @@ from softwarp.commands.reality_check import reality_check
 from softwarp.commands.recipes import recipes, show
 from softwarp.commands.search import search
 from softwarp.commands.serve import serve
+from softwarp.commands.study import study
 from softwarp.commands.train import train
 from softwarp.commands.tune import tune
 from softwarp.files import printable
@@ -49,6 +50,10 @@ for command in (
     demo,
 ):
     app.command()(command)
+# A study has options of its own, which only its file knows.
+app.command(
+    add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)(study)
 app.add_typer(data.app, name="data")
 app.add_typer(index.app, name="index")
 

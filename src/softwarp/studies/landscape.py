@@ -27,10 +27,10 @@ from matplotlib.patches import Circle
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softwarp.figures import COLOURS, svg
 from softwarp.files import write_text
 from softwarp.losses.warped_softmax import softmax_loss
 from softwarp.losses.warps import Warp, identity, piecewise, power
-from softwarp.report.figures import COLOURS, svg
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,121 @@
+"""`softwarp study`: the figures and tables of the paper, one study each."""
+
+import inspect
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from softwarp.files import printable
+
+if TYPE_CHECKING:
+    from softwarp.tables import Table
+
+# What every study takes; `progress` comes from here, too.
+Output = Annotated[Path | None, typer.Option(help="Folder of the study. Default: runs/study_NAME.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Under a minute, with poor figures.")]
+Results = Annotated[Path | None, typer.Option(help="Also write the summary to FOLDER/study_NAME.json.")]
+COMMON: dict[str, tuple[Any, Any]] = {
+    "output": (Output, None),
+    "quick": (Quick, False),
+    "results": (Results, None),
+}
+
+
+def study(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME [OPTIONS]]", help="A study and its options.")
+    ] = None,
+) -> None:
+    """Redraw a figure or table of the paper on any data; without a name, list them.
+
+    \b
+    softwarp study
+    softwarp study functions --help
+    softwarp study functions --quick
+    softwarp study own_figure.py
+
+    A study trains what it needs, and writes its summary (JSON), table, figures (SVG) and their numbers (CSV)
+    into its folder. The same command resumes a study that was stopped and, started several times, shares the
+    trainings.
+    """
+    if not words or words[0] in ("-h", "--help"):
+        _list()
+        return
+    from softwarp.studies import load_study
+
+    name, module = Path(words[0]).stem, load_study(words[0])
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command(help=inspect.getdoc(module.main), context_settings={"help_option_names": ["-h", "--help"]})(
+        command_of(name, module)
+    )
+    app(words[1:], prog_name=f"softwarp study {words[0]}")
+
+
+def command_of(name: str, module: ModuleType) -> Callable[..., None]:
+    """Return the command that runs a study: with the options of its `main`, and those of every study."""
+
+    def run(*, output: Path | None, quick: bool, results: Path | None, **options: Any) -> None:
+        folder = output or Path("runs") / f"study_{name}{'_quick' * quick}"
+        run_study(name, module, folder, quick=quick, results=results, **options)
+
+    own = [
+        each
+        for each in inspect.signature(module.main).parameters.values()
+        if each.name not in ("output", "quick", "progress")
+    ]
+    common = [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+        for key, (kind, default) in COMMON.items()
+    ]
+    run.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
+    return run
+
+
+def run_study(
+    name: str, module: ModuleType, folder: Path, *, quick: bool, results: Path | None = None, **options: Any
+) -> None:
+    """Run a study; write what it found and print its table."""
+    from rich.console import Console
+
+    from softwarp.commands.benchmark import write_files
+    from softwarp.commands.progress import bars_until_stopped
+    from softwarp.figures import write_drawing
+    from softwarp.files import write_json
+    from softwarp.memory import freed_memory_kept
+    from softwarp.runs import environment
+
+    with freed_memory_kept(), bars_until_stopped(folder) as progress:
+        found = module.main(**options, output=folder, quick=quick, progress=progress)
+    about = {"study": name, "paper": module.PAPER, "command": shlex.join(["softwarp", *sys.argv[1:]])}
+    summary = about | found | {"environment": environment()}
+    write_json(folder / "summary.json", summary)
+    if results is not None:
+        write_json(results / f"study_{name}.json", summary)
+    shown: Table = module.table(summary)
+    write_files(folder, "table", shown)
+    for stem, drawing in module.draw(summary).items():
+        write_drawing(folder / stem, drawing)
+    Console().print(shown.terminal())
+    for claim in summary.get("claims", []):
+        typer.echo(f"{claim['verdict']}: {claim['claim']}: {claim['numbers']}")
+    typer.echo(
+        f"study: {printable(str(folder))}; summary.json, table.md, table.tex, figures as .svg and .csv"
+    )
+
+
+def _list() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from softwarp.studies import listed_studies
+
+    listed = Table("study", "in the paper", "", box=None, pad_edge=False)
+    for each in listed_studies():
+        listed.add_row(each.name, each.paper, each.about)
+    Console().print(listed)
+    typer.echo("softwarp study NAME --help shows a study's options.")
