@@ -177,6 +177,11 @@ class Run:
                 "--output, or restart with --fresh"
             ) from None
 
+    def environment(self) -> dict[str, Any]:
+        """Return where the run was started: versions, machine and threads."""
+        found: dict[str, Any] = json.loads((self.folder / "environment.json").read_text())
+        return found
+
     def log(self, row: Mapping[str, Any]) -> None:
         """Append one row to metrics.jsonl and sync it; a line that a crash cut short is removed."""
         with (self.folder / "metrics.jsonl").open("a+b") as file:

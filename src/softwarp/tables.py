@@ -23,7 +23,7 @@ TITLES = {
     "r_precision": "R-precision",
 }
 COUNTS = ("queries", "queries_without_positives")
-# No shares of one: distances, their ratios, and what describes a spectrum.
+# No shares of one: distances, their ratios, and what describes a spectrum or hubs.
 LENGTHS = (
     "avg_dtp",
     "compactness",
@@ -31,6 +31,9 @@ LENGTHS = (
     "separability_ratio",
     "spectral_decay",
     "effective_rank",
+    "norm",
+    "norm_deviation",
+    "hubness",
 )
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": r"\textbackslash ", "±": r"$\pm$", "−": "$-$"}
@@ -100,17 +103,16 @@ class Table:
 
     def html(self) -> Markup:
         """Return a <table> element; cells have the class `words`, `best` or `second`."""
-        whole = [[Cell(head) for head in self._whole_heads()], *self.rows]
-        rows = (
-            Markup("").join(
-                Markup("<{0}{1}>{2}</{0}>").format("td" if number else "th", self._class(place, cell), cell.text)
-                for place, cell in enumerate(row)
-            )
-            for number, row in enumerate(whole)
+        heads = tuple(Cell(head) for head in self._whole_heads())
+        rows = [self._html_row(heads, "th"), *(self._html_row(row, "td") for row in self.rows)]
+        return Markup("<table>{}</table>").format(Markup("").join(rows))
+
+    def _html_row(self, row: tuple[Cell, ...], tag: str) -> Markup:
+        cells = (
+            Markup("<{0}{1}>{2}</{0}>").format(tag, self._class(place, cell), cell.text)
+            for place, cell in enumerate(row)
         )
-        return Markup("<table>{}</table>").format(
-            Markup("").join(Markup("<tr>{}</tr>").format(row) for row in rows)
-        )
+        return Markup("<tr>{}</tr>").format(Markup("").join(cells))
 
     def _class(self, place: int, cell: Cell) -> Markup:
         kinds = ["words"] * (place < self.words) + ["best"] * cell.best + ["second"] * cell.second
@@ -139,6 +141,26 @@ def _latex_cell(cell: Cell) -> str:
 def _latex(text: str) -> str:
     """Text with LaTeX's own characters escaped."""
     return text.translate(LATEX)
+
+
+def from_markdown(text: str) -> Table:
+    """Return the table that `Table.markdown` wrote, with the groups in its heads.
+
+    >>> from_markdown(Table(("loss", "MAP@R"), ((Cell("hist"), Cell("9.0", best=True)),)).markdown()).rows
+    ((Cell(text='hist', best=False, second=False), Cell(text='9.0', best=True, second=False)),)
+    """
+    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines()]
+    heads, rules, *rows = lines
+    cells = tuple(tuple(_read(cell) for cell in row) for row in rows)
+    return Table(tuple(heads), cells, words=sum(not rule.endswith(":") for rule in rules))
+
+
+def _read(text: str) -> Cell:
+    for mark, (start, end) in {"best": ("**", "**"), "second": ("<ins>", "</ins>")}.items():
+        if text.startswith(start) and text.endswith(end):
+            inner = text[len(start) : -len(end)]
+            return Cell(inner, best=mark == "best", second=mark == "second")
+    return Cell(text)
 
 
 def metric_title(name: str) -> str:

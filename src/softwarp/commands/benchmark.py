@@ -105,4 +105,3 @@ def _plan(recipes: "dict[str, Recipe]", output: Path, trials: int, seeds: int) -
 
 def _is_images(data: str) -> bool:
     return Path(data).is_dir() or Path(data).suffix.lower() == ".csv"
-

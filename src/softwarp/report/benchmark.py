@@ -112,7 +112,9 @@ def published_table(paper: dict[str, Any]) -> Table | None:
     """Return the published figures of a recipe, None if it has none."""
     rows: dict[str, Figures] = {
         card_of(loss).title: {
-            kind: {metric: (mean, half) for metric, (mean, half) in zip(REALITY_METRICS, figures, strict=True)}
+            kind: {
+                metric: (mean, half) for metric, (mean, half) in zip(REALITY_METRICS, figures, strict=True)
+            }
             for kind, figures in categories.items()
         }
         for loss, categories in paper.get("published", {}).items()

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator
 from torch import Tensor
 
 from softwarp.comparisons import Pair
@@ -30,8 +30,8 @@ CURVES = {
 WIDTH, HEIGHT, TILE = 640, 480, 26  # of a map, in its own units
 
 
-def curves(name: str, histories: Histories) -> Illustration:
-    """Return loss, AvgDTP and validated MAP@R by epoch; a radius alpha is a dashed line."""
+def curves(prefix: str, histories: Histories) -> list[Illustration]:
+    """Return loss, AvgDTP and validated MAP@R by epoch, those that there are; alpha is a dashed line."""
     rows = [
         {"run": title, "seed": number, **_epoch(row)}
         for title, seeds in histories.items()
@@ -39,17 +39,22 @@ def curves(name: str, histories: Histories) -> Illustration:
         for row in history
         if "event" not in row
     ]
-    keys = [key for key in CURVES if any(row.get(key) is not None for row in rows)]
-    figure = Figure(figsize=(5.2 * len(keys), 3.4 + 0.16 * len(histories)), layout="constrained")
-    panels = dict(zip(keys, figure.subplots(1, len(keys), squeeze=False)[0], strict=True))
     styles = dict(zip(histories, cycle(product(LINES, COLOURS)), strict=False))
-    handles: dict[str, Line2D] = {}
-    for key, axes in panels.items():
-        handles |= _draw_curves(axes, key, rows, styles)
-    tidy(*panels.values())
-    keys = [label.replace("$", r"\$") for label in handles]  # no mathematics
-    figure.legend(handles.values(), keys, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    return Illustration(name, svg(figure), rows)
+    some = [key for key in CURVES if any(row[key] is not None for row in rows)]
+    return [_curve(f"{prefix}{key.replace('@', '_at_')}", key, rows, styles) for key in some]
+
+
+def _curve(
+    name: str, key: str, rows: Sequence[Mapping[str, Any]], styles: Mapping[str, tuple[str, str]]
+) -> Illustration:
+    figure = Figure(figsize=(5.4, 3.2 + 0.09 * len(styles)), layout="constrained")
+    axes = figure.subplots()
+    drawn = _draw_curves(axes, key, rows, styles)
+    tidy(axes)
+    labels = [label.replace("$", r"\$") for label in drawn]  # no mathematics
+    figure.legend(drawn.values(), labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    shown = [{k: row[k] for k in ("run", "seed", "epoch", key, "alpha")} for row in rows]
+    return Illustration(name, svg(figure), shown)
 
 
 def _epoch(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,8 +80,11 @@ def _draw_curves(
             radii = [row["alpha"] for row in some]
             if key == "avg_dtp" and None not in radii:
                 (drawn[f"alpha of {title}"],) = axes.plot(epochs, radii, "--", color=colour, linewidth=1)
-    positive = all(row["loss"] > 0 for row in rows)
-    axes.set(title=CURVES[key], xlabel="epoch", yscale="log" if key == "loss" and positive else "linear")
+    axes.set(title=CURVES[key], xlabel="epoch")
+    if key == "loss" and all(row["loss"] > 0 for row in rows):
+        axes.set(yscale="log")
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter())
     if key == "avg_dtp":
         axes.set(ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -131,9 +139,7 @@ def _hue(place: int) -> str:
     return f"hsl({(place * 137.5) % 360:.0f} 75% {(38, 52, 30)[place % 3]}%)"
 
 
-def differences(
-    name: str, seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]
-) -> Illustration:
+def differences(name: str, seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]) -> Illustration:
     """Return each seed's value, and how far each row is behind the first, with intervals; in percent."""
     figure = Figure(figsize=(10, 0.8 + 0.3 * len(seeds)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)

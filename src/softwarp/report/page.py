@@ -63,6 +63,7 @@ class Part:
     text: str = ""
     tables: Sequence[Table] = ()
     figures: Sequence[Illustration] = ()
+    side_by_side: bool = False  # the figures, where the page is wide
     groups: Sequence[Group] = ()
     small: bool = True  # the pictures of groups: in rows, without words below them
     note: str = ""
@@ -85,6 +86,11 @@ def write_page(path: Path, title: str, parts: Sequence[Part], *, note: str = "")
     for figure in (figure for part in parts for figure in part.figures if figure.rows):
         write_text(folder / f"{figure.name}.svg", figure.svg)
         write_text(folder / f"{figure.name}.csv", as_csv(figure.rows))
+
+
+def write_gallery(path: Path, title: str, groups: Sequence[Group], *, note: str = "") -> None:
+    """Write a page of groups alone, their pictures large and with words below them."""
+    write_page(path, title, [Part(title="", groups=groups, small=False)], note=note)
 
 
 def data_uri(content: bytes, kind: str) -> str:
