@@ -36,7 +36,8 @@ LENGTHS = (
     "hubness",
 )
 LATEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": r"\textbackslash ", "±": r"$\pm$", "−": "$-$"}
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {"\\": r"\textbackslash ", "^": r"\^{}", "±": r"$\pm$", "−": "$-$"}
 )
 
 
