@@ -294,10 +294,9 @@ def _draw_distances(entries: Sequence[Mapping[str, Any]]) -> Drawing:
             axes.set_title(f"{_plain(entry['title'])}, {SIDES[side]}: {of}", fontsize=9)
             axes.set(yticks=[])
     tidy(*grid.flatten())
+    names = [f"distance {DISTANCES[name]}" for name in ("own", "other")]
     handles = grid[0][0].patches
-    drawing.legend(
-        handles, DISTANCES.values(), loc="outside lower center", ncols=2, frameon=False, fontsize=9
-    )
+    drawing.legend(handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return Drawing(drawing, rows)
 
 

@@ -284,7 +284,7 @@ def _strip(summary: Mapping[str, Any]) -> Drawing:
     for row, severity in enumerate(SHOWN):
         for axes, name in zip(grid[row], (CLEAN, *names), strict=True):
             shown = image if name == CLEAN else corrupt(image, name, severity, seed=summary["seed"])
-            axes.imshow(shown.permute(1, 2, 0).squeeze(2), cmap="gray", vmin=0, vmax=255)
+            axes.imshow(shown.permute(1, 2, 0).squeeze(2).numpy(), cmap="gray", vmin=0, vmax=255)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
             if row == 0:
