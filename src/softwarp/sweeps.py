@@ -66,7 +66,9 @@ def best_of(points: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def compared(text: str, higher: Mapping[str, Any], lower: Mapping[str, Any], setting: str) -> dict[str, str]:
-    """Return the claim that Recall@1 is higher at one value than at another."""
+    """Return the claim that Recall@1 is higher at one value than at another, which cannot be the same."""
+    if higher is lower:
+        return claim(text, "not held", "best of all at " + listed((higher,), setting, "recall@1"))
     verdict = above(measured(higher, "recall@1"), measured(lower, "recall@1"))
     return claim(text, verdict, listed((lower, higher), setting, "recall@1"))
 
@@ -97,36 +99,25 @@ def listed(points: Sequence[Mapping[str, Any]], setting: str, metric: str) -> st
     )
 
 
-def draw_sweep(axes: Axes, summary: Mapping[str, Any], metrics: Sequence[str]) -> None:
-    """Draw metrics, in percent, against the setting, with deviations; dotted without a warp."""
-    for colour, metric in zip(COLOURS, metrics, strict=False):
-        draw_points(axes, summary, metric, colour=colour, factor=100.0)
-        axes.axhline(100 * summary[PLAIN]["mean"][metric], color=colour, linestyle=":", linewidth=1)
-    axes.set(xlabel=summary["setting"], ylabel="percent", title="accuracy (dotted: no warp)")
-    axes.legend(frameon=False)
-    tidy(axes)
-
-
-def draw_points(
-    axes: Axes, summary: Mapping[str, Any], metric: str, *, colour: str, factor: float = 1.0
-) -> None:
-    """Draw a metric against the setting; crosses mark values at which training blew up."""
+def draw_sweep(axes: Axes, summary: Mapping[str, Any], metric: str, *, factor: float = 100.0) -> None:
+    """Draw a metric against the setting, with deviations; dotted without a warp, crosses at blow-ups."""
     points = summary["points"]
     values = [Measured(*(factor * each for each in measured(point, metric))) for point in points]
     axes.errorbar(
         [point["value"] for point in points],
         [value.mean for value in values],
         [value.deviation for value in values],
-        color=colour,
+        color=COLOURS[1],
         marker="o",
         markersize=4,
         capsize=2,
-        label=metric_title(metric),
     )
-    blown = [
-        (point["value"], value.mean) for point, value in zip(points, values, strict=True) if point["blew_up"]
-    ]
+    blown = [(p["value"], value.mean) for p, value in zip(points, values, strict=True) if p["blew_up"]]
     axes.plot([x for x, _ in blown], [y for _, y in blown], "x", color="black", markersize=9)
+    axes.axhline(factor * summary[PLAIN]["mean"][metric], color=COLOURS[0], linestyle=":", label="no warp")
+    axes.set(xlabel=summary["setting"], title=metric_title(metric) + " (%)" * (factor == 100.0))
+    axes.legend(frameon=False, fontsize=8)
+    tidy(axes)
 
 
 def numbers(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

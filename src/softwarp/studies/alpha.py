@@ -12,13 +12,12 @@ import typer
 from matplotlib.figure import Figure
 
 from softwarp.claims import claim, yes
-from softwarp.figures import COLOURS, Drawing, tidy
+from softwarp.figures import Drawing
 from softwarp.sweeps import (
     ALWAYS,
     best_of,
     collect_sweep,
     compared,
-    draw_points,
     draw_sweep,
     flattest,
     level,
@@ -98,12 +97,12 @@ def claims_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
-    """Return Fig. 5, and AvgDTP beside it."""
-    figure = Figure(figsize=(10, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    draw_sweep(left, summary, ("recall@1", "map@r"))
-    draw_points(right, summary, "avg_dtp", colour=COLOURS[2])
-    right.axline((0, 0), slope=1, color="grey", linestyle=":", linewidth=1)
-    right.set(xlabel="alpha", title="AvgDTP (dotted: alpha)", ylim=(0, None))
-    tidy(right)
+    """Return Fig. 5, with MAP@R and AvgDTP beside it."""
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    draw_sweep(left, summary, "recall@1")
+    draw_sweep(middle, summary, "map@r")
+    draw_sweep(right, summary, "avg_dtp", factor=1.0)
+    right.axline((0, 0), slope=1, color="grey", linewidth=0.8, label="alpha")
+    right.legend(frameon=False, fontsize=8)
     return {"alpha": Drawing(figure, numbers(summary))}

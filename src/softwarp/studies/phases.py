@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from softwarp.claims import above, all_of, claim, measured, shown
 from softwarp.figures import COLOURS, Drawing, tidy
@@ -200,7 +201,8 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     left.invert_yaxis()
     for alpha in summary["alphas"]:
         right.axhline(alpha, color="grey", linestyle=":", linewidth=1)
-    right.set(xlabel="epoch", title="AvgDTP, rates lowered (dotted: the two alphas)", ylim=(0, None))
+    right.set(xlabel="epoch, rates lowered", title="AvgDTP (dotted: the two alphas)", ylim=(0, None))
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.legend(frameon=False, fontsize=8)
     tidy(left, right)
     numbers = [
