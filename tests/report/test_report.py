@@ -169,7 +169,9 @@ def test_queries_are_best_median_and_worst_of_different_classes():
     assert chosen["worst"] == [0, 2, 4, 6]
     assert chosen["best"] == [39, 37]
     assert [abs(query - 20) <= 2 for query in chosen["median"]] == [True, True]
-    assert len({int(labels[query]) for some in chosen.values() for query in some}) == 8
+    few = chosen_queries(torch.linspace(0, 1, 12), torch.arange(12) % 3)  # each kind has its classes
+    assert {kind: len(queries) for kind, queries in few.items()} == {"best": 2, "median": 2, "worst": 3}
+    assert len({query for queries in few.values() for query in queries}) == 7
 
 
 def test_confused_pairs_count_both_directions():

@@ -68,7 +68,7 @@ def test_table_and_figures(tmp_path):
     assert rows["train: measured from"] == ["proxies", "proxies", ""]
     assert rows["Compactness"] == ["", "", ""]
     drawn = geometry.draw(summary)
-    assert set(drawn) == {"distances", "shape", "relations"}
+    assert set(drawn) == {"geometry_distances", "geometry_shape", "geometry_relations"}
     assert all(drawing.rows for drawing in drawn.values())
 
 

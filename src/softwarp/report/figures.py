@@ -76,7 +76,8 @@ def _draw_curves(
             epochs = [row["epoch"] for row in some]
             width = 1.5 if len(seeds) == 1 else 0.9
             values = [row[key] for row in some]
-            (drawn[title],) = axes.plot(epochs, values, color=colour, linestyle=line, linewidth=width)
+            look: dict[str, Any] = {"linewidth": width, "marker": "o" if len(epochs) == 1 else None}
+            (drawn[title],) = axes.plot(epochs, values, color=colour, linestyle=line, **look)
             radii = [row["alpha"] for row in some]
             if key == "avg_dtp" and None not in radii:
                 (drawn[f"alpha of {title}"],) = axes.plot(epochs, radii, "--", color=colour, linewidth=1)

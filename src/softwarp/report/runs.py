@@ -86,8 +86,9 @@ def run_parts(entries: Sequence[Entry]) -> list[Part]:
 
 def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
     first = entries[0].repeats.runs[0]
-    data = entries[0].runs[0].recipe().data.name
-    title = f"{data}: {first.classes.evaluated:,} {first.split} classes"
+    data = entries[0].runs[0].recipe().data
+    name = Path(data.root or data.name).name if data.name in ("folder", "csv") else data.name
+    title = f"{name}: {first.classes.evaluated:,} {first.split} classes"
     seeds = "Mean and deviation over seeds. " * any(len(entry.runs) > 1 for entry in entries)
     results = Part(
         title=f"Results on {title}",

@@ -80,7 +80,7 @@ def space_parts(views: Mapping[str, View], prefix: str, count: int) -> list[Part
         Part(
             title="What is retrieved",
             groups=gallery(shown, show),
-            note="Queries whose answers are best, median and worst by MAP@R, each of another class, and the "
+            note="Queries of different classes whose answers are best, median and worst by MAP@R, and the "
             f"{near} nearest images: solid green is the query's class, dashed red another.{limited}{gone}",
             level=3,
         ),
@@ -118,21 +118,24 @@ def gallery(views: Mapping[str, View], show: Show) -> list[Group]:
 
 
 def chosen_queries(values: Tensor, labels: Tensor) -> dict[str, list[int]]:
-    """Return the queries to show by kind; each of another class, as far as there are enough.
+    """Return the queries to show by kind, no query twice; those of a kind are of different classes.
 
-    >>> chosen_queries(torch.tensor([0.5, 1.0, 0.0, 0.2]), torch.arange(4))
-    {'worst': [2, 3, 0, 1]}
+    >>> chosen_queries(torch.tensor([0.5, 1.0, 0.0, 0.2, 0.9, 0.1]), torch.arange(6))
+    {'best': [1, 4], 'worst': [2, 5, 3, 0]}
     """
     order = values.nan_to_num(-1.0).argsort(stable=True)
     order = order[~values[order].isnan()]  # worst first
     middle = (torch.arange(len(order)) - len(order) // 2).abs().argsort(stable=True)
     kinds = {"worst": order, "best": order.flip(0), "median": order[middle]}
-    seen: set[int] = set()
+    taken: set[int] = set()
     found: dict[str, list[int]] = {}
     for kind, candidates in kinds.items():
+        classes: set[int] = set()
         for query in candidates.tolist():
-            if len(found.get(kind, [])) < QUERIES[kind] and int(labels[query]) not in seen:
-                seen.add(int(labels[query]))
+            label = int(labels[query])
+            if len(classes) < QUERIES[kind] and query not in taken and label not in classes:
+                taken.add(query)
+                classes.add(label)
                 found.setdefault(kind, []).append(query)
     return {kind: found[kind] for kind in QUERIES if kind in found}
 

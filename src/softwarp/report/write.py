@@ -60,7 +60,7 @@ def study_parts(folder: Path) -> list[Part]:
         tables.append(Table(("claim", "verdict", "numbers"), tuple(claims), words=3))
     return [
         Part(
-            title=f"Study {summary['study']} ({summary['paper']})",
+            title=f"Study {summary['study']}: {summary['paper']}",
             tables=tables,
             figures=[
                 Illustration(each.stem, each.read_text(), caption=each.stem.replace("_", " "))

@@ -268,9 +268,9 @@ def _figure(name: str, values: Sequence[float | None]) -> str:
 def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     """Return histograms of distances, the shape of each space, and each measure beside MAP@R."""
     return {
-        "distances": _draw_distances(summary["entries"]),
-        "shape": _draw_shape(summary["entries"]),
-        "relations": _draw_relations(summary),
+        "geometry_distances": _draw_distances(summary["entries"]),
+        "geometry_shape": _draw_shape(summary["entries"]),
+        "geometry_relations": _draw_relations(summary),
     }
 
 
