@@ -86,7 +86,8 @@ def test_images_that_are_gone_are_said_so(tmp_path, birds):
     shutil.rmtree(tmp_path / "images")
     all_gone = made(tmp_path, folder)
     assert 0 < one.count("image not found") < all_gone.text.count("image not found")
-    assert "images does not exist" in all_gone.text
+    assert "not where the recipe says" in all_gone.text
+    assert str(tmp_path) not in all_gone.text
     assert not [image for image in all_gone.images if "webp" in image["src"]]
 
 

@@ -17,12 +17,12 @@ QUALITY = 75
 Show = Callable[[Item, int], str]  # an item and the side of a square in pixels -> a data URI, or ""
 
 
-def pictures_of(run: Run) -> tuple[Show, str]:
-    """Return a function that shows an item of the run, and why none can be shown; empty if they can."""
+def pictures_of(run: Run) -> tuple[Show, bool]:
+    """Return a function that shows an item of the run, and whether its data is where the recipe says."""
     try:
-        read, missing = _reader(run), ""
-    except (ValueError, OSError) as error:
-        read, missing = _nothing, str(error)
+        read, there = _reader(run), True
+    except (ValueError, OSError, KeyError):  # glyphs of another version have other names
+        read, there = _nothing, False
 
     @cache
     def show(item: Item, side: int) -> str:
@@ -31,7 +31,7 @@ def pictures_of(run: Run) -> tuple[Show, str]:
         except (ValueError, OSError):
             return ""
 
-    return show, missing
+    return show, there
 
 
 def _reader(run: Run) -> Callable[[str], Image.Image]:

@@ -16,7 +16,7 @@ from softwarp.repeats import Repeats, read_repeats
 from softwarp.report.figures import curves
 from softwarp.report.model_card import public_settings
 from softwarp.report.page import Part
-from softwarp.report.spaces import View, space_parts
+from softwarp.report.spaces import space_parts
 from softwarp.runs import Run, deciding_settings
 from softwarp.tables import Cell, Row, Table, metric_table
 
@@ -111,11 +111,11 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
     trained = any(row for seeds in histories.values() for row in seeds)
     parts = [results, *([training] if trained else [])]
     ranked = sorted(entries, key=lambda entry: -entry.repeats.mean["map@r"])
-    views = {entry.title: view for entry in ranked if (view := View.of(entry.runs[0])) is not None}
+    kept = {entry.title: entry.runs[0] for entry in ranked if entry.runs[0].has_embeddings()}
     return [
         *parts,
-        *(space_parts(views, prefix, len(entries)) if views else [WITHOUT_EMBEDDINGS]),
-        *_geometry([entry for entry in entries if entry.title in views]),
+        *(space_parts(kept, prefix, len(entries)) if kept else [WITHOUT_EMBEDDINGS]),
+        *_geometry([entry for entry in entries if entry.title in kept]),
         _recipes(entries),
     ]
 

@@ -38,10 +38,8 @@ class View:
     values: Tensor  # [N]; NaN for a query whose class has no other image
 
     @classmethod
-    def of(cls, run: Run) -> "View | None":
-        """Return the view of a run, None if its embeddings were not kept."""
-        if not (run.folder / "embeddings.safetensors").is_file():
-            return None
+    def of(cls, run: Run) -> "View":
+        """Return the view of a run that has kept its embeddings."""
         arrays, distance = run.load_embeddings(), run.result().distance
         gallery, embeddings = arrays.get("gallery"), arrays["embeddings"]
         found = len(embeddings) - 1 if gallery is None else len(gallery)
@@ -60,21 +58,22 @@ class View:
         )
 
 
-def space_parts(views: Mapping[str, View], prefix: str, count: int) -> list[Part]:
+def space_parts(runs: Mapping[str, Run], prefix: str, count: int) -> list[Part]:
     """Return the parts that show images, of the best runs that were judged on the same ones.
 
     Args:
-        views: the best first.
+        runs: those that have kept their embeddings, by title, the best first.
         prefix: of the names of figures.
         count: of all runs.
     """
-    best = next(iter(views.values()))
-    same = {title: view for title, view in views.items() if view.items == best.items}
-    shown = dict(list(same.items())[:SHOWN])
-    show, missing = pictures_of(best.run)
+    first, best = next(iter(runs.items()))
+    items = best.items()
+    same = [title for title, run in runs.items() if run.items() == items]
+    shown = {title: View.of(runs[title]) for title in same[:SHOWN]}
+    show, there = pictures_of(best)
     limited = f" Of {count} runs, the {len(shown)} best are shown." if count > len(shown) else ""
-    gone = f" The images cannot be shown: {missing}." if missing else ""
-    first, view = next(iter(shown.items()))
+    gone = "" if there else " The images are not where the recipe says they are, so they cannot be shown."
+    view = shown[first]
     near = view.nearest.shape[1]
     return [
         Part(
