@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from softwarp import reality_check
 from softwarp.benchmark import recipe_for_each
 from softwarp.cli import app
-from softwarp.commands.reality_check import published_table
 from softwarp.data.sources import load_source
 from softwarp.data.splits import SplitPlan
 from softwarp.reality_check import (
@@ -31,6 +30,7 @@ from softwarp.reality_check import (
 )
 from softwarp.reality_table import CATEGORIES, METRICS, RealityCheck, table
 from softwarp.recipe import find_recipe, parse_recipe, read_recipe, recipe_names
+from softwarp.report.benchmark import published_table
 from softwarp.runs import Run
 from softwarp.train import BlowUpError
 
@@ -322,7 +322,8 @@ def test_the_command_prints_a_table_and_writes_every_form(study, tmp_path, monke
     assert shown.exit_code == 0, shown.output
     assert "1 losses x (2 folds x (1 trials + 2 reproductions) + 2 complete models)" in shown.output
     mean = 100 * study[1].entries[0].mean["ensemble"]["map@r"]
-    for text in (shown.output, *((folder / f"reality_check.{end}").read_text() for end in ("md", "tex"))):
+    files = ("reality_check.md", "reality_check.tex", "report.html")
+    for text in (shown.output, *((folder / name).read_text() for name in files)):
         assert f"{mean:.2f} " in text
     written = RealityCheck.model_validate_json((folder / "reality_check.json").read_text())
     assert written.entries == study[1].entries

@@ -18,6 +18,7 @@ from softwarp.commands.export import export
 from softwarp.commands.losses import losses
 from softwarp.commands.reality_check import reality_check
 from softwarp.commands.recipes import recipes, show
+from softwarp.commands.report import report
 from softwarp.commands.search import search
 from softwarp.commands.serve import serve
 from softwarp.commands.study import study
@@ -41,6 +42,7 @@ for command in (
     recipes,
     show,
     compare,
+    report,
     evaluate,
     losses,
     embed,

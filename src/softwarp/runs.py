@@ -177,6 +177,11 @@ class Run:
                 "--output, or restart with --fresh"
             ) from None
 
+    def environment(self) -> dict[str, Any]:
+        """Return where the run was started: versions, machine and threads."""
+        found: dict[str, Any] = json.loads((self.folder / "environment.json").read_text())
+        return found
+
     def log(self, row: Mapping[str, Any]) -> None:
         """Append one row to metrics.jsonl and sync it; a line that a crash cut short is removed."""
         with (self.folder / "metrics.jsonl").open("a+b") as file:
@@ -301,12 +306,15 @@ class Run:
         with atomic_write(self.folder / "items.csv") as file:
             file.write(text.getvalue().encode(errors="surrogateescape"))  # file names need not be valid UTF-8
 
+    def has_embeddings(self) -> bool:
+        """Return whether the run is finished and has kept its embeddings; trials of a search do not."""
+        return (self.folder / "embeddings.safetensors").is_file() and self.finished()
+
     def load_embeddings(self) -> dict[str, Tensor]:
         """Return the arrays that `save_embeddings` was given."""
-        path = self.folder / "embeddings.safetensors"
-        if not path.is_file() or not self.finished():
+        if not self.has_embeddings():
             raise FileNotFoundError(self.what_it_is())
-        return load_file(path)
+        return load_file(self.folder / "embeddings.safetensors")
 
     def items(self, *, gallery: bool = False) -> list[Item]:
         """Return the image of each row of `embeddings`, or of `gallery`."""

@@ -24,7 +24,7 @@ TITLES = {
     "r_precision": "R-precision",
 }
 COUNTS = ("queries", "queries_without_positives")
-# No shares of one: distances, their ratios, and what describes a spectrum.
+# No shares of one: distances, their ratios, and what describes a spectrum or hubs.
 LENGTHS = (
     "avg_dtp",
     "compactness",
@@ -32,6 +32,9 @@ LENGTHS = (
     "separability_ratio",
     "spectral_decay",
     "effective_rank",
+    "norm",
+    "norm_deviation",
+    "hubness",
 )
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -88,21 +91,21 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def html(self) -> Markup:
-        """Return a <table> element; cells have the class `best` or `second`."""
-        heads = Markup("").join(Markup("<th>{}</th>").format(head) for head in self.whole_heads())
-        rows = (
-            Markup("").join(
-                Markup("<td{}>{}</td>").format(
-                    Markup(' class="best"' if cell.best else ' class="second"' if cell.second else ""),
-                    cell.text,
-                )
-                for cell in row
-            )
-            for row in self.rows
+        """Return a <table> element; cells have the class `words`, `best` or `second`."""
+        heads = tuple(Cell(head) for head in self.whole_heads())
+        rows = [self._html_row(heads, "th"), *(self._html_row(row, "td") for row in self.rows)]
+        return Markup("<table>{}</table>").format(Markup("").join(rows))
+
+    def _html_row(self, row: tuple[Cell, ...], tag: str) -> Markup:
+        cells = (
+            Markup("<{0}{1}>{2}</{0}>").format(tag, self._class(place, cell), cell.text)
+            for place, cell in enumerate(row)
         )
-        return Markup("<table><tr>{}</tr>{}</table>").format(
-            heads, Markup("").join(Markup("<tr>{}</tr>").format(row) for row in rows)
-        )
+        return Markup("<tr>{}</tr>").format(Markup("").join(cells))
+
+    def _class(self, place: int, cell: Cell) -> Markup:
+        kinds = ["words"] * (place < self.words) + ["best"] * cell.best + ["second"] * cell.second
+        return Markup(f' class="{" ".join(kinds)}"' if kinds else "")
 
     def whole_heads(self) -> tuple[str, ...]:
         """The heads, each with the title of its group."""
@@ -176,6 +179,26 @@ def _latex(text: str) -> str:
     return text.translate(LATEX)
 
 
+def from_markdown(text: str) -> Table:
+    """Return the table that `Table.markdown` wrote, with the groups in its heads.
+
+    >>> from_markdown(Table(("loss", "MAP@R"), ((Cell("hist"), Cell("9.0", best=True)),)).markdown()).rows
+    ((Cell(text='hist', best=False, second=False), Cell(text='9.0', best=True, second=False)),)
+    """
+    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines()]
+    heads, rules, *rows = lines
+    cells = tuple(tuple(_read(cell) for cell in row) for row in rows)
+    return Table(tuple(heads), cells, words=sum(not rule.endswith(":") for rule in rules))
+
+
+def _read(text: str) -> Cell:
+    for mark, (start, end) in {"best": ("**", "**"), "second": ("<ins>", "</ins>")}.items():
+        if text.startswith(start) and text.endswith(end):
+            inner = text[len(start) : -len(end)]
+            return Cell(inner, best=mark == "best", second=mark == "second")
+    return Cell(text)
+
+
 def metric_title(name: str) -> str:
     """Return a metric's name as a table heading.
 
@@ -211,9 +234,10 @@ class Row:
 def metric_table(
     rows: Sequence[Row], metrics: Sequence[str], heads: Sequence[str], *, title: str = ""
 ) -> Table:
-    """Return a column per metric, the best mean in bold; except AvgDTP, which has no best value."""
+    """Return a column per metric, the best mean in bold; except for distances, which have no best value."""
     ranked = [row.mean for row in rows if row.ranked]
-    best = {name: max(mean[name] for mean in ranked if name in mean) for name in metrics if name != "avg_dtp"}
+    shares = [name for name in metrics if name not in LENGTHS]
+    best = {name: max((mean[name] for mean in ranked if name in mean), default=None) for name in shares}
 
     def cell(row: Row, name: str) -> Cell:
         if name not in row.mean:

@@ -44,7 +44,8 @@ def test_a_recipe_becomes_a_better_one(tmp_path, formula):
     assert len(rows) == 5
     assert rows[0]["settings"]["phases.0.learning_rate"] == 0.002
     assert "loss.settings.k1" not in rows[0]["settings"]
-    assert "</svg>" in (out / "page.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "Parallel coordinates" in page
 
 
 def test_a_folder_needs_no_recipe(tmp_path, formula):
@@ -56,11 +57,11 @@ def test_a_folder_needs_no_recipe(tmp_path, formula):
     assert read_recipe(tmp_path / "out" / "best.yaml").data.root == str(tmp_path / "birds")
 
 
-def test_the_paper_s_strategy_reports_its_stages(tmp_path, formula, monkeypatch):
-    monkeypatch.setattr("softwarp.report.tuning.write_page", lambda *_: None)
+def test_the_paper_s_strategy_reports_its_stages(tmp_path, formula):
     result = run(*SMALL, "--strategy", "paper", "--trials", 3, "--output", tmp_path)
     for stage in ("without the warp", "warp", "second phase"):
         assert f"{stage}: 1 complete" in result.output
+        assert f"{stage}: 1 trials" in (tmp_path / "report.html").read_text()
     assert len(read_recipe(tmp_path / "best.yaml").phases) == 2
 
 

@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import references_metrics as references
 
-from softwarp.metrics import average_distance_to_proxy, bootstrap_over_classes, geometry, geometry_metrics
+from softwarp.metrics import (
+    average_distance_to_proxy,
+    bootstrap_over_classes,
+    geometry,
+    geometry_metrics,
+    hubness,
+    occurrences,
+)
 
 
 def draw(seed, count=40, width=5, classes=6):
@@ -107,3 +114,31 @@ def test_the_bootstrap_leaves_out_what_has_no_value_and_is_seeded():
     assert all(map(math.isnan, bootstrap_over_classes(values[::7], labels[::7])))
     with pytest.raises(ValueError, match="level between 0 and 1"):
         bootstrap_over_classes(values, labels, level=95)
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+def test_hubs_are_counted_as_the_definition_says(distance):
+    points, _ = draw(7, count=30)
+    on = points / np.linalg.norm(points, axis=1, keepdims=True) if distance == "cosine" else points
+    apart = np.linalg.norm(on[:, None] - on[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    counts = np.bincount(apart.argsort(axis=1)[:, :4].ravel(), minlength=30)
+    assert occurrences(points, k=4, distance=distance).tolist() == counts.tolist()
+    skewness = ((counts - counts.mean()) ** 3).mean() / counts.std() ** 3
+    assert hubness(points, k=4, distance=distance) == pytest.approx(skewness)
+    assert math.isnan(hubness(points[:1]))
+
+
+def test_lengths_are_those_of_the_embeddings_given():
+    points = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
+    for distance in ("euclidean", "cosine"):
+        found = geometry_metrics(points, torch.tensor([0, 1]), distance=distance)
+        assert (found["norm"], found["norm_deviation"]) == (3.0, 2.0)
+
+
+def test_the_share_between_classes_equals_the_definition():
+    points, labels = draw(5)
+    means = np.stack([points[labels == label].mean(0) for label in labels])
+    between = ((means - points.mean(0)) ** 2).sum() / ((points - points.mean(0)) ** 2).sum()
+    assert geometry_metrics(points, labels)["between_share"] == pytest.approx(between)
+    assert math.isnan(geometry_metrics(points, labels * 0)["between_share"])

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from support.tiny_runs import PHASE, tiny
 
-from softwarp.report.tuning import bound_sentences, importances, short_table, states, table, write_page
+from softwarp.report.page import write_page
+from softwarp.report.tuning import bound_sentences, importances, search_parts, short_table, states, table
 from softwarp.space import Parameter
 from softwarp.tune import Study, Trial
 
@@ -63,12 +64,14 @@ def test_a_best_value_on_a_bound_is_said(study):
 
 
 def test_the_page_is_whole_and_safe(study, tmp_path):
-    write_page(tmp_path / "page.html", {"": study}, "seed: 0", "softwarp tune <x>")
+    write_page(
+        tmp_path / "page.html", "search", search_parts({"": study}, "seed: 0"), note="softwarp tune <x>"
+    )
     page = (tmp_path / "page.html").read_text()
-    assert page.count("<svg") == 4  # history, importances, slices, parallel coordinates
+    assert page.count("data:image/svg") == 4  # history, importances, slices, parallel coordinates
     assert not re.search(r'(src|href)="http|url\(http|<script', page)
     assert "softwarp tune &lt;x&gt;" in page
     assert "<sgd>" not in page
+    assert len((tmp_path / "page-figures" / "slices.csv").read_text().splitlines()) == 15
     alone = Study(study.recipe, SPACE, "map@r", study.trials[:1])
-    write_page(tmp_path / "one.html", {"": alone}, "seed: 0", "softwarp tune")
-    assert "Importances" not in (tmp_path / "one.html").read_text()
+    assert "Importances" not in [part.title for part in search_parts({"": alone}, "seed: 0")]

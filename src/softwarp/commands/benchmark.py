@@ -10,11 +10,8 @@ import typer
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.benchmark import Benchmark, Entry
     from softwarp.recipe import Recipe
     from softwarp.tables import Table
-
-SHOWN = 3  # losses in the galleries
 
 
 def benchmark(
@@ -60,6 +57,8 @@ def benchmark(
     from softwarp.commands.recipes import choose
     from softwarp.files import write_json
     from softwarp.memory import freed_memory_kept
+    from softwarp.report.benchmark import benchmark_table
+    from softwarp.report.write import write_report
     from softwarp.tasks import work
 
     named, images = (data, None) if data is None or not _is_images(data) else (None, Path(data))
@@ -74,42 +73,12 @@ def benchmark(
         work(tasks_of(recipes, trials=trials, seeds=seeds, storage=storage), output, progress=progress)
     command = shlex.join(["softwarp", *sys.argv[1:]])
     outcome = read_benchmark(output, recipes, trials=trials, seeds=seeds, command=command)
-    shown = table(outcome)
+    shown = benchmark_table(outcome)
     write_json(output / "benchmark.json", outcome.model_dump(mode="json", by_alias=True))
     write_files(output, "benchmark", shown)
-    write_report(output, outcome, shown)
+    write_report(output / "report.html", [output], command)
     Console().print(shown.terminal())
     typer.echo(f"report: {printable(str(output))}/report.html; also benchmark.json, .md and .tex")
-
-
-def table(outcome: "Benchmark") -> "Table":
-    """Return a row per loss, best first: metrics, and how far it is behind the best."""
-    from softwarp.benchmark import METRICS
-    from softwarp.tables import Cell, Row, Table, metric_table
-
-    rows = [
-        Row((entry.title + " (blew up)" * bool(entry.blew_up),), entry.mean, entry.deviation)
-        for entry in outcome.entries
-    ]
-    left = metric_table(rows, METRICS, ("loss",))
-    behind = [outcome.behind(entry.loss) for entry in outcome.entries]
-    cells = [
-        (
-            Cell("" if pair is None else f"{_points(-pair.difference)} {pair.marks}".strip()),
-            Cell("" if pair is None or pair.over_seeds is None else _between(pair.over_seeds)),
-            Cell("" if pair is None else _between(pair.over_classes)),
-        )
-        for pair in behind
-    ]
-    title = (
-        f"{len(rows)} losses on {outcome.classes['evaluated']} unseen test classes: {outcome.trials} trials "
-        f"and {outcome.seeds} seed{'s' * (outcome.seeds > 1)} each"
-    )
-    return Table(
-        (*left.heads, "behind the best", "over seeds", "over classes"),
-        tuple((*row, *more) for row, more in zip(left.rows, cells, strict=True)),
-        title=title,
-    )
 
 
 def write_files(folder: Path, name: str, shown: "Table") -> None:
@@ -118,37 +87,6 @@ def write_files(folder: Path, name: str, shown: "Table") -> None:
 
     write_text(folder / f"{name}.md", shown.markdown())
     write_text(folder / f"{name}.tex", shown.latex())
-
-
-def write_report(folder: Path, outcome: "Benchmark", shown: "Table") -> None:
-    """Write report.html, with the galleries of the best losses."""
-    from softwarp.benchmark import METRIC
-    from softwarp.report.benchmark import write_page
-    from softwarp.runs import Run
-
-    ranked = [entry for entry in outcome.entries if entry.mean]
-    found = {entry.title: outcome.behind(entry.loss) for entry in ranked}
-    epochs = sum(phase["epochs"] for phase in outcome.recipe["phases"])
-    first = outcome.recipe["seed"]
-    write_page(
-        folder / "report.html",
-        shown,
-        text=f"Every loss was trained with the same network, batches and {epochs} epochs. {outcome.trials} "
-        "settings of each were compared on validation classes by MAP@R; the best was trained on "
-        f"{outcome.classes['train']} classes with {outcome.seeds} seed(s) and judged once on "
-        f"{outcome.classes['evaluated']} other classes ({outcome.images['evaluated']} images).",
-        seeds={entry.title: entry.seeds[METRIC] for entry in ranked},
-        behind={title: pair for title, pair in found.items() if pair is not None},
-        best={entry.title: Run(folder / entry.loss / f"seed-{first}") for entry in ranked[:SHOWN]},
-        about={
-            "command": outcome.command,
-            "settings found": "; ".join(f"{entry.title}: {_settings(entry)}" for entry in ranked),
-            "images": f"sha256 {outcome.data_sha256}",
-            "machine": ", ".join(
-                f"{key} {outcome.environment[key]}" for key in ("device", "threads", "python")
-            ),
-        },
-    )
 
 
 def _plan(recipes: "dict[str, Recipe]", output: Path, trials: int, seeds: int) -> str:
@@ -167,20 +105,3 @@ def _plan(recipes: "dict[str, Recipe]", output: Path, trials: int, seeds: int) -
 
 def _is_images(data: str) -> bool:
     return Path(data).is_dir() or Path(data).suffix.lower() == ".csv"
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
-
-
-def _between(interval: tuple[float, float]) -> str:
-    return " to ".join(_points(-end) for end in reversed(interval))
-
-
-def _settings(entry: "Entry") -> str:
-    """The settings that the search found; a value on a bound of its range is followed by that bound."""
-    shown = {
-        key: f"{each:.3g}" if isinstance(each, float) else f"{each}" for key, each in entry.settings.items()
-    }
-    bounds = {key: f" ({entry.on_bounds[key]} bound)" if key in entry.on_bounds else "" for key in shown}
-    return ", ".join(f"{key} {text}{bounds[key]}" for key, text in shown.items())

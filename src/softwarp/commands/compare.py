@@ -1,15 +1,9 @@
 """`softwarp compare`: finished runs side by side."""
 
-from collections.abc import Iterable
-from os.path import commonpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from softwarp.repeats import Repeats
-    from softwarp.tables import Table
 
 METRICS = ("recall@1", "map@r", "nmi", "avg_dtp")  # more would not fit on a line
 
@@ -26,37 +20,10 @@ def compare(
     """
     from rich.console import Console
 
-    from softwarp.repeats import read_repeats
+    from softwarp.report.runs import read_entries, table_of
 
-    rows = {folder: read_repeats(folder) for folder in dict.fromkeys(folders)}
-    Console().print(table(rows).terminal())
-    runs = [run for row in rows.values() for run in row.runs]
-    if len({(run.data_sha256, run.split, run.classes.evaluated) for run in runs}) > 1:
+    entries = read_entries(folders)
+    Console().print(table_of(entries, METRICS).terminal())
+    if len({entry.judged_on() for entry in entries}) > 1:
         text = "these runs were evaluated on different classes, so their figures cannot be compared"
         typer.secho(text, fg="yellow", err=True)
-
-
-def table(rows: "dict[Path, Repeats]") -> "Table":
-    """Return a row per run or set of seeds, and a row per untrained model they are compared with."""
-    from softwarp.tables import Row, metric_table
-
-    shared = _shared_folder(rows)
-    metrics = [name for name in METRICS if all(name in row.mean for row in rows.values())]
-    shown = []
-    for folder, row in rows.items():
-        name = folder.absolute().relative_to(shared).as_posix() if shared else str(folder)
-        words = (name, row.runs[0].name, str(len(row.runs)))
-        shown.append(Row(words, row.mean, row.deviation))
-    baselines = [row.baseline for row in rows.values() if row.baseline]
-    for place, baseline in enumerate(baselines):
-        if baseline not in baselines[:place]:
-            shown.append(Row(("before training", "", ""), baseline, ranked=False))
-    return metric_table(shown, metrics, ("run", "loss", "seeds"))
-
-
-def _shared_folder(folders: Iterable[Path]) -> Path | None:
-    """The folder that holds them all: without it names are short enough to fit next to the figures."""
-    try:
-        return Path(commonpath([folder.absolute().parent for folder in folders]))
-    except ValueError:  # on several drives
-        return None

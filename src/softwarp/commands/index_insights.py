@@ -9,8 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from softwarp.insights import Group
-    from softwarp.report.gallery import Group as Section
-    from softwarp.report.gallery import Tile
+    from softwarp.report.page import Group as Section
+    from softwarp.report.page import Tile
     from softwarp.retrieve import Index
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # heads and rows
@@ -251,9 +251,9 @@ def _neighbours(index: "Index", number: int, k: int) -> tuple[list[int], list[fl
 def _section(
     index: "Index", head: int, title: str, ids: Sequence[int], distances: Sequence[float]
 ) -> "Section":
-    from softwarp.report.gallery import Group as Section
+    from softwarp.report.page import Group as Section
 
-    return Section(_tile(index, head, None), _tiles(index, ids, distances), title)
+    return Section(_tile(index, head, None), {"": _tiles(index, ids, distances)}, title)
 
 
 def _answered(
@@ -261,11 +261,11 @@ def _answered(
 ) -> "Section":
     from softwarp.data.decode import read_image
     from softwarp.embed_files import thumbnail_of
-    from softwarp.report.gallery import Group as Section
-    from softwarp.report.gallery import Tile
+    from softwarp.report.page import Group as Section
+    from softwarp.report.page import Tile, data_uri
 
-    head = Tile(thumbnail_of(read_image(query)), query.name)
-    return Section(head, _tiles(index, ids, distances), title)
+    head = Tile(data_uri(thumbnail_of(read_image(query)), "jpeg"), query.name)
+    return Section(head, {"": _tiles(index, ids, distances)}, title)
 
 
 def _tiles(index: "Index", ids: Sequence[int], distances: Sequence[float]) -> "list[Tile]":
@@ -273,16 +273,16 @@ def _tiles(index: "Index", ids: Sequence[int], distances: Sequence[float]) -> "l
 
 
 def _tile(index: "Index", number: int, distance: float | None) -> "Tile":
-    from softwarp.report.gallery import Tile
+    from softwarp.report.page import Tile, data_uri
 
     item = index.item(number)
-    return Tile(index.thumbnail(number), item.path, item.label or "", distance)
+    return Tile(data_uri(index.thumbnail(number), "jpeg"), item.path, item.label or "", distance)
 
 
 def _page(
     path: Path, index: "Index", title: str, sections: "Sequence[Section]", summary: str, total: int
 ) -> None:
-    from softwarp.report.gallery import write_gallery
+    from softwarp.report.page import write_gallery
 
     shown = f"; the first {len(sections):,} of {total:,}" if len(sections) < total else ""
     write_gallery(path, title, sections, note=f"{index.folder}: {summary}{shown}")

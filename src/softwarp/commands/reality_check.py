@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ from softwarp.files import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from softwarp.reality_table import Figures
     from softwarp.recipe import Recipe
     from softwarp.tables import Table
 
@@ -59,8 +58,10 @@ def reality_check(
     from softwarp.memory import freed_memory_kept
     from softwarp.overrides import override
     from softwarp.reality_check import check_protocol, open_reality_check, tasks_of
-    from softwarp.reality_table import figures_of, read_reality_check, table
+    from softwarp.reality_table import read_reality_check
     from softwarp.recipe import find_recipe, parse_recipe, read_settings
+    from softwarp.report.benchmark import published_table, reality_table
+    from softwarp.report.write import write_report
     from softwarp.tasks import work
 
     path, changes = find_recipe(recipe), [word for word in words if "=" in word]
@@ -79,35 +80,15 @@ def reality_check(
         work(tasks_of(recipes, **numbers, storage=storage), folder, progress=progress)
     command = shlex.join(["softwarp", *sys.argv[1:]])
     outcome = read_reality_check(folder, recipes, **numbers, command=command)
-    title = (
-        f"{outcome.classes.evaluated} test classes, mean and 95% interval of {reproductions} reproductions, "
-        f"{trials} trials"
-    )
-    rows = {entry.title + " (blew up)" * bool(entry.blew_up): figures_of(entry) for entry in outcome.entries}
-    shown = table(rows, outcome.sizes, title=title)
+    shown = reality_table(outcome)
     write_json(folder / "reality_check.json", outcome.model_dump(mode="json", by_alias=True))
     write_files(folder, "reality_check", shown)
+    write_report(folder / "report.html", [folder], command)
     _show(Console(), shown)
     published = published_table(chosen.paper)
     if published:
         _show(Console(), published)
-    typer.echo(f"study: {printable(str(folder))}; reality_check.json, .md and .tex")
-
-
-def published_table(paper: "dict[str, Any]") -> "Table | None":
-    """Return the published figures of a recipe, None if it has none."""
-    from softwarp.losses import card_of
-    from softwarp.reality_table import METRICS, table
-
-    rows: dict[str, Figures] = {
-        card_of(loss).title: {
-            kind: {metric: (mean, half) for metric, (mean, half) in zip(METRICS, figures, strict=True)}
-            for kind, figures in categories.items()
-        }
-        for loss, categories in paper.get("published", {}).items()
-    }
-    sizes = {"complete": 512, "ensemble": 512, "aggregate": 128}
-    return table(rows, sizes, title=f"published, {paper['table']}") if rows else None
+    typer.echo(f"report: {printable(str(folder))}/report.html; also reality_check.json, .md and .tex")
 
 
 def _show(console: "Console", shown: "Table") -> None:

@@ -124,14 +124,15 @@ def _write_page(
 ) -> None:
     from softwarp.data.decode import read_image
     from softwarp.embed_files import thumbnail_of
-    from softwarp.report.gallery import Group, Tile, write_gallery
+    from softwarp.report.page import Group, Tile, data_uri, write_gallery
 
-    groups = [
-        Group(
-            Tile(thumbnail_of(read_image(each) if isinstance(each, Path) else each), query.name),
-            [Tile(index.picture(item), item.path, item.label or "", distance) for item, distance in answer],
-        )
-        for query, each, answer in zip(queries, pictures, answers, strict=True)
-    ]
+    def tile(jpeg: bytes, name: str, label: str = "", distance: float | None = None) -> Tile:
+        return Tile(data_uri(jpeg, "jpeg"), name, label, distance)
+
+    groups = []
+    for query, each, answer in zip(queries, pictures, answers, strict=True):
+        head = tile(thumbnail_of(read_image(each) if isinstance(each, Path) else each), query.name)
+        found = [tile(index.picture(item), item.path, item.label or "", away) for item, away in answer]
+        groups.append(Group(head, {"": found}))
     note = f"{index.address}: {index.distance} distance"
     write_gallery(path, "Most similar images", groups, note=note)

@@ -1,5 +1,6 @@
 """`softwarp train`: a recipe, or a folder of images -> a finished run."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,7 +150,7 @@ def _report(repeats: "Repeats", folder: Path, settled: str) -> None:
         )
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
         note(f"skipped because it cannot be read: {path}")
-    typer.echo(f"run: {printable(str(folder))}")
+    typer.echo(f"run: {printable(str(folder))}\nnext: softwarp report {printable(shlex.quote(str(folder)))}")
 
 
 def table(repeats: "Repeats") -> "Table":

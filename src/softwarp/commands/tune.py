@@ -111,7 +111,8 @@ def _report(studies: "dict[str, Study]", best: "Recipe", folder: Path) -> None:
     from softwarp.commands.progress import note
     from softwarp.files import write_json, write_text
     from softwarp.overrides import dump_recipe
-    from softwarp.report.tuning import bound_sentences, short_table, states, write_page
+    from softwarp.report.tuning import bound_sentences, short_table, states
+    from softwarp.report.write import write_report
 
     for title, study in studies.items():
         if title:
@@ -119,12 +120,11 @@ def _report(studies: "dict[str, Study]", best: "Recipe", folder: Path) -> None:
         Console().print(short_table(study).terminal())
         for sentence in bound_sentences(study):
             note(sentence)
-    command = shlex.join(["softwarp", *sys.argv[1:]])
     write_text(folder / "best.yaml", dump_recipe(best))
     write_json(folder / "trials.json", {title or "search": _rows(study) for title, study in studies.items()})
-    write_page(folder / "page.html", studies, dump_recipe(best), command)
+    write_report(folder / "report.html", [folder], shlex.join(["softwarp", *sys.argv[1:]]))
     place = printable(str(folder))
-    typer.echo(f"page: {place}/page.html\nnext: softwarp train {place}/best.yaml")
+    typer.echo(f"report: {place}/report.html\nnext: softwarp train {place}/best.yaml")
 
 
 def _rows(study: "Study") -> list[dict[str, Any]]:

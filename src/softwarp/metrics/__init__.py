@@ -1,7 +1,7 @@
 """Metrics: pure functions from embeddings and labels to numbers."""
 
 from softwarp.metrics.clustering import clustering_metrics
-from softwarp.metrics.geometry import average_distance_to_proxy, geometry_metrics
+from softwarp.metrics.geometry import average_distance_to_proxy, geometry_metrics, hubness, occurrences
 from softwarp.metrics.intervals import bootstrap_means, bootstrap_over_classes
 from softwarp.metrics.neighbours import nearest_neighbours
 from softwarp.metrics.retrieval import retrieval_metrics, retrieval_per_query
@@ -14,7 +14,9 @@ __all__ = [
     "clustering_metrics",
     "combine_flipped",
     "geometry_metrics",
+    "hubness",
     "nearest_neighbours",
+    "occurrences",
     "pair_distances",
     "retrieval_metrics",
     "retrieval_per_query",

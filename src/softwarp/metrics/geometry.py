@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
+from softwarp.metrics.neighbours import nearest_neighbours
 from softwarp.metrics.scaling import exact_distances, row_lengths, unit_of
 
 CLASS_ROWS = 2048  # rows of a class whose distances to the whole class are held at once
@@ -39,36 +40,67 @@ def average_distance_to_proxy(embeddings: Array, labels: Array, proxies: Array) 
 
 
 def geometry_metrics(embeddings: Array, labels: Array, *, distance: str = "euclidean") -> dict[str, float]:
-    """`compactness`, `separability`, `separability_ratio`, `spectral_decay` and `effective_rank`.
+    """What separates classes, which directions are used, how long embeddings are, and who is a hub.
 
     - compactness: the mean over classes of two or more of the mean distance between two of its embeddings;
     - separability: the mean over classes of the distance from its mean to the nearest mean of another class;
     - separability_ratio: separability / compactness, larger is better and free of scale;
     - spectral_decay: KL(uniform || s / sum s) of the singular values s, 0 when all directions are used alike;
-    - effective_rank: exp(entropy(s / sum s)), the number of directions in use.
+    - effective_rank: exp(entropy(s / sum s)), the number of directions in use;
+    - between_share: the share of the squared distances to the mean that lies between class means;
+    - norm, norm_deviation: mean and standard deviation of the lengths of embeddings, whatever the distance;
+    - hubness: the skewness of how often an embedding is among the ten nearest of others, 0 without hubs.
 
-    What a single class or classes of one embedding leave undefined is NaN. "cosine" measures on the unit
-    sphere.
+    What a single class or classes of one embedding leave undefined is NaN. "cosine" measures all but the
+    lengths on the unit sphere.
 
     >>> points = torch.tensor([[0.0, 1.0], [0.0, -1.0], [4.0, 1.0], [4.0, -1.0]])
     >>> geometry_metrics(points, torch.tensor([0, 0, 1, 1]))["separability_ratio"]
     2.0
     """
     check_distance(distance)
-    points = check_embeddings(embeddings)
+    given = check_embeddings(embeddings)
+    points = given
     unit = 1.0 if distance == "cosine" else unit_of(points)
     points = on_unit_sphere(points) if distance == "cosine" else points.double() / unit
     truth = check_labels(labels, len(points), points.device)
     _, truth = torch.unique(truth, return_inverse=True)
     compactness, separability = _compactness(points, truth), _separability(points, truth)
     decay, rank = _spectrum(points)
+    lengths = row_lengths(given)
     return {
         "compactness": compactness * unit,
         "separability": separability * unit,
         "separability_ratio": separability / compactness if compactness else torch.nan,
         "spectral_decay": decay,
         "effective_rank": rank,
+        "between_share": _between_share(points, truth),
+        "norm": float(lengths.mean()),
+        "norm_deviation": float(lengths.std(correction=0)),
+        "hubness": hubness(given, distance=distance),
     }
+
+
+def hubness(embeddings: Array, *, k: int = 10, distance: str = "euclidean") -> float:
+    """Return the skewness of how often each embedding is among the k nearest of others.
+
+    >>> hubness(torch.tensor([[0.0], [1.0], [-1.1], [1.2]]), k=1)
+    0.0
+    """
+    counts = occurrences(embeddings, k=k, distance=distance).double()
+    if len(counts) < 2:
+        return torch.nan
+    apart = counts - counts.mean()
+    return float((apart**3).mean() / apart.square().mean().clamp_min(1e-300) ** 1.5)
+
+
+def occurrences(embeddings: Array, *, k: int = 10, distance: str = "euclidean") -> Tensor:
+    """Return [N], how often each embedding is among the k nearest of others; fewer if there are fewer."""
+    points = check_embeddings(embeddings)
+    if len(points) < 2:
+        return torch.zeros(len(points), dtype=torch.int64)
+    found = nearest_neighbours(points, min(k, len(points) - 1), distance=distance)[1]
+    return torch.bincount(found.flatten(), minlength=len(points))
 
 
 def _sum_by_class(values: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -96,6 +128,13 @@ def _separability(points: Tensor, labels: Tensor) -> float:
         distances.diagonal(start).fill_(torch.inf)
         nearest.append(distances.amin(dim=1))
     return float(torch.cat(nearest).mean()) if len(means) > 1 else torch.nan
+
+
+def _between_share(points: Tensor, labels: Tensor) -> float:
+    centred = points - points.mean(dim=0)
+    sums, counts = _sum_by_class(centred, labels, int(labels.max()) + 1)
+    between = (sums.square().sum(1) / counts).sum()
+    return float(between / centred.square().sum()) if len(counts) > 1 else torch.nan
 
 
 def _spectrum(points: Tensor) -> tuple[float, float]:

@@ -1,84 +1,140 @@
-"""A benchmark's table, intervals and the galleries of its best losses in one HTML file."""
+"""A benchmark or a reality check -> the parts of a report."""
 
-import base64
-import io
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, select_autoescape
-from PIL import Image
-from torch import Tensor
-
-from softwarp.comparisons import Pair
-from softwarp.data.decode import read_image
-from softwarp.data.glyphs import glyph_images
-from softwarp.data.tables import find_root, read_table
-from softwarp.files import write_text
-from softwarp.report.demo import NEIGHBOURS, gallery, picture
+from softwarp.benchmark import METRIC, METRICS, Benchmark, Entry
+from softwarp.losses import card_of
+from softwarp.reality_table import METRICS as REALITY_METRICS
+from softwarp.reality_table import Figures, RealityCheck, figures_of
+from softwarp.reality_table import table as figures_table
 from softwarp.report.figures import differences
-from softwarp.runs import Item, Run
-from softwarp.tables import Table
+from softwarp.report.page import Part
+from softwarp.tables import Cell, Row, Table, metric_table
 
-THUMBNAIL = 96  # pixels
+SHOWN = 3  # losses whose runs follow
 
 
-def write_page(
-    path: Path,
-    table: Table,
-    *,
-    text: str,
-    seeds: Mapping[str, Sequence[float]],
-    behind: Mapping[str, Pair],
-    best: Mapping[str, Run],
-    about: Mapping[str, Any],
-) -> None:
-    """Write the page; nothing in it is loaded from elsewhere.
+def benchmark_parts(outcome: Benchmark) -> list[Part]:
+    """Return what was compared, how far each loss is behind the best, and how it was made."""
+    ranked = [entry for entry in outcome.entries if entry.mean]
+    found = {entry.title: outcome.behind(entry.loss) for entry in ranked}
+    behind = {title: pair for title, pair in found.items() if pair is not None}
+    epochs = sum(phase["epochs"] for phase in outcome.recipe["phases"])
+    shown = benchmark_table(outcome)
+    return [
+        Part(
+            title=shown.title,
+            text=f"Every loss was trained with the same network, batches and {epochs} epochs. "
+            f"{outcome.trials} settings of each were compared on validation classes by MAP@R; the best was "
+            f"trained on {outcome.classes['train']} classes with {outcome.seeds} seed(s) and judged once on "
+            f"{outcome.classes['evaluated']} other classes ({outcome.images['evaluated']} images).",
+            tables=[shown],
+            note="Behind the best: the paired difference of MAP@R, with its 95% interval over seeds "
+            "(Student's t) and over test classes (bootstrap). * : the choice of test classes does not "
+            "explain the difference; ** : neither does the choice of seeds. Both at 5% after Holm's "
+            "correction for all pairs.",
+        ),
+        Part(
+            title="How far behind",
+            figures=[differences("differences", {e.title: e.seeds[METRIC] for e in ranked}, behind)],
+            note="Left: MAP@R of each seed, and their mean as a bar. Right: the difference from the best, "
+            "with its interval over classes (thick) and over seeds (thin, cut at the edge).",
+            level=3,
+        ),
+        Part(
+            title="Settings found",
+            tables=[
+                Table(
+                    ("loss", "settings"),
+                    tuple((Cell(entry.title), Cell(_settings(entry))) for entry in ranked),
+                    words=2,
+                )
+            ],
+            note=f"Made by: {outcome.command}",
+            level=3,
+        ),
+    ]
 
-    Args:
-        text: what was done, in words.
-        seeds: by loss, the values that were compared.
-        behind: by loss, how far it is behind the best.
-        best: runs whose answers are shown, by title.
-        about: lines for the foot, by title.
-    """
-    first = next(iter(best.values()))
-    spaces: dict[str, tuple[Tensor, Tensor, str]] = {}
-    for title, run in best.items():
-        arrays = run.load_embeddings()
-        if "gallery" in arrays:
-            continue  # queries are not searched among themselves
-        spaces[title] = (arrays["embeddings"], arrays["labels"], run.result().distance)
-    page = Environment(loader=PackageLoader("softwarp.report"), autoescape=select_autoescape(["jinja"]))
-    html = page.get_template("benchmark.html.jinja").render(
-        table=table,
-        text=text,
-        figure=differences(seeds, behind),
-        neighbours=NEIGHBOURS,
-        gallery=gallery(_shown(first, first.items()), spaces) if spaces else [],
-        about=about,
+
+def best_runs(folder: Path, outcome: Benchmark) -> list[Path]:
+    """Return the folders of the best losses, each with a run per seed."""
+    return [folder / entry.loss for entry in outcome.entries[:SHOWN] if entry.mean]
+
+
+def benchmark_table(outcome: Benchmark) -> Table:
+    """Return a row per loss, best first: metrics, and how far it is behind the best."""
+    rows = [
+        Row((entry.title + " (blew up)" * bool(entry.blew_up),), entry.mean, entry.deviation)
+        for entry in outcome.entries
+    ]
+    left = metric_table(rows, METRICS, ("loss",))
+    behind = [outcome.behind(entry.loss) for entry in outcome.entries]
+    cells = [
+        (
+            Cell("" if pair is None else f"{_points(-pair.difference)} {pair.marks}".strip()),
+            Cell("" if pair is None or pair.over_seeds is None else _between(pair.over_seeds)),
+            Cell("" if pair is None else _between(pair.over_classes)),
+        )
+        for pair in behind
+    ]
+    title = (
+        f"{len(rows)} losses on {outcome.classes['evaluated']} unseen test classes: {outcome.trials} trials "
+        f"and {outcome.seeds} seed{'s' * (outcome.seeds > 1)} each"
     )
-    write_text(path, html)
+    return Table(
+        (*left.heads, "behind the best", "over seeds", "over classes"),
+        tuple((*row, *more) for row, more in zip(left.rows, cells, strict=True)),
+        title=title,
+    )
 
 
-def _shown(run: Run, items: Sequence[Item]) -> Callable[[int], str]:
-    """A function from an item to its image as a data URI."""
-    data = run.recipe().data
-    if data.name == "glyphs":
-        images = glyph_images([item.file for item in items])
-        return lambda item: picture(images[item])
-    root = read_table(data.name, find_root(data.name, data.root), depth=data.depth).root
-
-    def show(item: int) -> str:
-        image = read_image(root / items[item].file, shorter_side=THUMBNAIL)
-        image.thumbnail((THUMBNAIL, THUMBNAIL))
-        return as_uri(image)
-
-    return show
+def reality_parts(outcome: RealityCheck) -> list[Part]:
+    """Return the measured figures, and the published ones if the recipe has them."""
+    shown, published = reality_table(outcome), published_table(outcome.recipe.get("paper", {}))
+    parts = [Part(title=shown.title, tables=[shown], note=f"Made by: {outcome.command}")]
+    if published:
+        parts.append(Part(title=published.title, tables=[published], level=3))
+    return parts
 
 
-def as_uri(image: Image.Image) -> str:
-    """Return a photograph as a data URI."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+def reality_table(outcome: RealityCheck) -> Table:
+    """Return a row per loss: figures with intervals in three categories."""
+    title = (
+        f"{outcome.classes.evaluated} test classes, mean and 95% interval of {outcome.reproductions} "
+        f"reproductions, {outcome.trials} trials"
+    )
+    rows = {entry.title + " (blew up)" * bool(entry.blew_up): figures_of(entry) for entry in outcome.entries}
+    return figures_table(rows, outcome.sizes, title=title)
+
+
+def published_table(paper: dict[str, Any]) -> Table | None:
+    """Return the published figures of a recipe, None if it has none."""
+    rows: dict[str, Figures] = {
+        card_of(loss).title: {
+            kind: {
+                metric: (mean, half) for metric, (mean, half) in zip(REALITY_METRICS, figures, strict=True)
+            }
+            for kind, figures in categories.items()
+        }
+        for loss, categories in paper.get("published", {}).items()
+    }
+    sizes = {"complete": 512, "ensemble": 512, "aggregate": 128}
+    return figures_table(rows, sizes, title=f"published, {paper['table']}") if rows else None
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _between(interval: tuple[float, float]) -> str:
+    return " to ".join(_points(-end) for end in reversed(interval))
+
+
+def _settings(entry: Entry) -> str:
+    """The settings that the search found; a value on a bound of its range is followed by that bound."""
+    shown = {
+        key: f"{each:.3g}" if isinstance(each, float) else f"{each}" for key, each in entry.settings.items()
+    }
+    bounds = {key: f" ({entry.on_bounds[key]} bound)" if key in entry.on_bounds else "" for key in shown}
+    return ", ".join(f"{key} {text}{bounds[key]}" for key, text in shown.items())

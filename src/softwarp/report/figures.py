@@ -1,69 +1,155 @@
-"""The figures of reports, as SVG text."""
+"""The figures of reports, each with its numbers."""
 
+import math
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, product
 from typing import Any
 
-import matplotlib
 import torch
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter, MaxNLocator
 from torch import Tensor
 
 from softwarp.comparisons import Pair
 from softwarp.figures import COLOURS, svg, tidy
+from softwarp.files import printable
+from softwarp.models.principal import principal_head
+from softwarp.report.page import Illustration
+
+LINES = ("-", "-.", ":")  # of further runs, once all colours are used; dashes are for alpha
+Histories = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # by title, of each seed: rows of epochs
+# What is drawn of an epoch, over all runs that have it.
+CURVES = {
+    "loss": "training loss",
+    "avg_dtp": "AvgDTP: mean distance to its own proxy",
+    "map@r": "MAP@R on validation classes (%)",
+}
+WIDTH, HEIGHT, TILE = 640, 480, 26  # of a map, in its own units
 
 
-def curves(histories: dict[str, list[dict[str, Any]]]) -> Markup:
-    """Return training loss and AvgDTP by epoch; a radius alpha, if the rows have one, is a dashed line."""
-    figure = Figure(figsize=(10, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for colour, (title, rows) in zip(cycle(COLOURS), histories.items(), strict=False):
-        epochs = [row["epoch"] for row in rows]
-        left.plot(epochs, [row["loss"] for row in rows], color=colour, label=title)
-        right.plot(epochs, [row["avg_dtp"] for row in rows], color=colour, label=title)
-        if rows and "alpha" in rows[-1]:
-            radii = [row["alpha"] for row in rows]
-            right.plot(epochs, radii, color=colour, linestyle="--", linewidth=1, label=f"alpha of {title}")
-    left.set(title="training loss", xlabel="epoch", yscale="log")
-    right.set(title="AvgDTP: mean distance to its own proxy", xlabel="epoch", ylim=(0, None))
-    tidy(left, right)
-    for axes in (left, right):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend(frameon=False, fontsize=8)
-    return svg(figure)
+def curves(prefix: str, histories: Histories) -> list[Illustration]:
+    """Return loss, AvgDTP and validated MAP@R by epoch, those that there are; alpha is a dashed line."""
+    rows = [
+        {"run": title, "seed": number, **_epoch(row)}
+        for title, seeds in histories.items()
+        for number, history in enumerate(seeds)
+        for row in history
+        if "event" not in row
+    ]
+    styles = dict(zip(histories, cycle(product(LINES, COLOURS)), strict=False))
+    some = [key for key in CURVES if any(row[key] is not None for row in rows)]
+    return [_curve(f"{prefix}{key.replace('@', '_at_')}", key, rows, styles) for key in some]
 
 
-def projection(embeddings: Tensor, labels: Tensor, distance: str, characters: dict[int, str]) -> Markup:
-    """Return the first two principal components, each point drawn as its character."""
-    points = torch.nn.functional.normalize(embeddings) if distance == "cosine" else embeddings
-    points = points - points.mean(dim=0)
-    _, _, directions = torch.linalg.svd(points, full_matrices=False)
-    flat = (points @ directions[:2].T).numpy()
-    classes = labels.unique().tolist()
-    colours = (*matplotlib.color_sequences["tab10"], "black", "navy")
-    figure = Figure(figsize=(4.2, 4.2), layout="constrained")
+def _curve(
+    name: str, key: str, rows: Sequence[Mapping[str, Any]], styles: Mapping[str, tuple[str, str]]
+) -> Illustration:
+    figure = Figure(figsize=(5.4, 3.2 + 0.09 * len(styles)), layout="constrained")
     axes = figure.subplots()
-    axes.scatter(flat[:, 0], flat[:, 1], s=0)  # sets the limits
-    for (x, y), label in zip(flat, labels.tolist(), strict=True):
-        colour = colours[classes.index(label) % len(colours)]
-        axes.text(x, y, characters[label], color=colour, ha="center", va="center", parse_math=False)
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.set(xticks=[], yticks=[])
-    return svg(figure)
+    drawn = _draw_curves(axes, key, rows, styles)
+    tidy(axes)
+    labels = [label.replace("$", r"\$") for label in drawn]  # no mathematics
+    figure.legend(drawn.values(), labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    shown = [{k: row[k] for k in ("run", "seed", "epoch", key, "alpha")} for row in rows]
+    return Illustration(name, svg(figure), shown)
 
 
-def differences(seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]) -> Markup:
+def _epoch(row: Mapping[str, Any]) -> dict[str, Any]:
+    validated = row.get("validation", {}).get("map@r")
+    found = {key: row.get(key) for key in ("epoch", "loss", "avg_dtp", "alpha")}
+    return found | {"map@r": None if validated is None else 100 * validated}
+
+
+def _draw_curves(
+    axes: Axes, key: str, rows: Sequence[Mapping[str, Any]], styles: Mapping[str, tuple[str, str]]
+) -> dict[str, Line2D]:
+    """Draw one panel; return its lines by label, one for all seeds of a run."""
+    drawn = {}
+    for title, (line, colour) in styles.items():
+        own = [row for row in rows if row["run"] == title and row[key] is not None]
+        seeds = {row["seed"] for row in own}
+        for seed in seeds:
+            some = [row for row in own if row["seed"] == seed]
+            epochs = [row["epoch"] for row in some]
+            width = 1.5 if len(seeds) == 1 else 0.9
+            values = [row[key] for row in some]
+            look: dict[str, Any] = {"linewidth": width, "marker": "o" if len(epochs) == 1 else None}
+            (drawn[title],) = axes.plot(epochs, values, color=colour, linestyle=line, **look)
+            radii = [row["alpha"] for row in some]
+            if key == "avg_dtp" and None not in radii:
+                (drawn[f"alpha of {title}"],) = axes.plot(epochs, radii, "--", color=colour, linewidth=1)
+    axes.set(title=CURVES[key], xlabel="epoch")
+    if key == "loss" and all(row["loss"] > 0 for row in rows):
+        axes.set(yscale="log")
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter())
+    if key == "avg_dtp":
+        axes.set(ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return drawn
+
+
+def thumbnail_map(
+    name: str, points: Tensor, classes: Sequence[str], files: Sequence[str], sources: Sequence[str]
+) -> Illustration:
+    """Return the first two principal components of points, each drawn as its image in its class's colour.
+
+    Args:
+        sources: the images as data URIs; where one is empty, there is a dot instead.
+    """
+    centred = points.double() - points.double().mean(0)
+    weight, _ = principal_head(centred, 2, centre=False)
+    flat = centred @ weight.T
+    share = float(flat.square().sum() / centred.square().sum().clamp_min(1e-300))
+    spread = (flat.amax(0) - flat.amin(0)).clamp_min(1e-12)
+    room = torch.tensor([WIDTH - 2.0 * TILE, HEIGHT - 2.0 * TILE], dtype=flat.dtype)
+    places = (flat - flat.amin(0)) * (room / spread).min() + TILE
+    colours = {each: _hue(place) for place, each in enumerate(dict.fromkeys(classes))}
+    marks = Markup("").join(
+        _mark(x, y, source, colours[label], f"{printable(label)}: {printable(file)}")
+        for (x, y), source, label, file in zip(places.tolist(), sources, classes, files, strict=True)
+    )
+    drawn = Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}">'
+        '<rect width="{0}" height="{1}" fill="#fff"/>{2}</svg>'
+    ).format(WIDTH, HEIGHT, marks)
+    rows = [
+        {"class": printable(label), "file": printable(file), "x": x, "y": y}
+        for label, file, (x, y) in zip(classes, files, flat.tolist(), strict=True)
+    ]
+    return Illustration(name, str(drawn), rows, f"{share:.0%} of the variance")
+
+
+def _mark(x: float, y: float, source: str, colour: str, title: str) -> Markup:
+    if not source:
+        text = '<circle cx="{:.1f}" cy="{:.1f}" r="4" fill="{}"><title>{}</title></circle>'
+        return Markup(text).format(x, y, colour, title)
+    corner = {"x": x - TILE / 2, "y": y - TILE / 2, "side": TILE, "colour": colour, "source": source}
+    return Markup(
+        '<g><title>{title}</title><image x="{x:.1f}" y="{y:.1f}" width="{side}" height="{side}" '
+        'href="{source}"/><rect x="{x:.1f}" y="{y:.1f}" width="{side}" height="{side}" fill="none" '
+        'stroke="{colour}" stroke-width="1.5"/></g>'
+    ).format(title=title, **corner)
+
+
+def _hue(place: int) -> str:
+    """The colour of a class: neighbours in the list are far apart on the circle, and differ in lightness."""
+    return f"hsl({(place * 137.5) % 360:.0f} 75% {(38, 52, 30)[place % 3]}%)"
+
+
+def differences(name: str, seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]) -> Illustration:
     """Return each seed's value, and how far each row is behind the first, with intervals; in percent."""
     figure = Figure(figsize=(10, 0.8 + 0.3 * len(seeds)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for place, (name, values) in enumerate(seeds.items()):
+    for place, (title, values) in enumerate(seeds.items()):
         points = [100 * value for value in values]
         left.plot(points, [place] * len(points), "o", color=COLOURS[1], markersize=4)
         left.plot([sum(points) / len(points)], [place], "|", color="black", markersize=12)
-        if name in behind:
-            pair = behind[name]
+        if title in behind:
+            pair = behind[title]
             for interval, width in ((pair.over_seeds, 1), (pair.over_classes, 4)):
                 if interval:
                     right.plot(
@@ -77,4 +163,13 @@ def differences(seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]
     right.set(xlabel="difference from the best (points)")
     left.invert_yaxis()
     tidy(left, right)
-    return svg(figure)
+    rows = [
+        {"loss": title, "seed": number, "map@r": value, "behind": _difference(behind.get(title))}
+        for title, values in seeds.items()
+        for number, value in enumerate(values)
+    ]
+    return Illustration(name, svg(figure), rows)
+
+
+def _difference(pair: Pair | None) -> float:
+    return math.nan if pair is None else pair.difference

@@ -1,22 +1,22 @@
-"""A finished search -> one self-contained page: history, importances, slices and parallel coordinates."""
+"""A finished search -> the parts of a report: history, importances, slices and parallel coordinates."""
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
-from jinja2 import Environment, PackageLoader, select_autoescape
-from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from softwarp.figures import COLOURS, svg
-from softwarp.files import write_text
+from softwarp.figures import COLOURS, svg, tidy
+from softwarp.recipe import parse_recipe
+from softwarp.report.page import Illustration, Part
 from softwarp.samplers import distribution
-from softwarp.space import Parameter, number_of, on_bounds
+from softwarp.space import Parameter, number_of, on_bounds, parse_parameter
 from softwarp.tables import Cell, Table, figure, metric_title
 from softwarp.tune import Study, Trial
 
@@ -26,32 +26,78 @@ FEWEST = 4  # trials that importances are computed from
 COLOUR_MAP = "viridis"
 
 
-def write_page(path: Path, studies: Mapping[str, Study], best: str, command: str) -> None:
-    """Write the page of one search, or of several that follow one another; nothing is loaded from elsewhere.
+def search_parts(studies: Mapping[str, Study], best: str) -> list[Part]:
+    """Return the parts of one search, or of several that follow one another.
 
     Args:
         best: the recipe that was found, as YAML.
     """
-    page = Environment(loader=PackageLoader("softwarp.report"), autoescape=select_autoescape(["jinja"]))
-    parts = [
-        {
-            "title": title,
-            "study": study,
-            "states": states(study),
-            "table": table(study),
-            "bounds": bound_sentences(study),
-            "history": draw_history(study),
-            "importances": draw_importances(importances(study)),
-            "slices": draw_slices(study),
-            "parallel": draw_parallel(study),
-        }
-        for title, study in studies.items()
-    ]
     first = next(iter(studies.values()))
-    html = page.get_template("tuning.html.jinja").render(
-        parts=parts, best=best, command=command, loss=first.recipe.loss.name, data=first.recipe.data.name
+    parts = [
+        Part(
+            title=f"Search: {first.recipe.loss.name} on {first.recipe.data.name}",
+            text="Every value is measured on validation classes; test classes were never loaded. Values of "
+            "the best trial are optimistic, because it is the best of many: judge it once on test classes.",
+            folded={"best recipe": best},
+        )
+    ]
+    for title, study in studies.items():
+        prefix = f"{title.replace(' ', '-')}-" if len(studies) > 1 else ""
+        parts += _parts(study, f"{title}: " if len(studies) > 1 else "", prefix)
+    return parts
+
+
+def _parts(study: Study, title: str, prefix: str) -> list[Part]:
+    more = f"; the table shows the {SHOWN} best" if len(study.trials) > SHOWN else ""
+    shares = importances(study)
+    figures = {
+        "History": Part(title="History", figures=[draw_history(f"{prefix}history", study)], level=3),
+        "Importances": Part(
+            title="Importances",
+            figures=[draw_importances(f"{prefix}importances", shares)] if shares else (),
+            note="Share of the variance of complete trials that each parameter explains alone (fANOVA). With "
+            "few trials this is a hint.",
+            level=3,
+        ),
+        "Slices": Part(
+            title="Slices",
+            figures=[draw_slices(f"{prefix}slices", study)],
+            note="The best trial is circled; grey triangles were pruned, crosses blew up.",
+            level=3,
+        ),
+        "Parallel": Part(
+            title="Parallel coordinates",
+            figures=[draw_parallel(f"{prefix}parallel", study)],
+            note="A line per trial, each axis from the low to the high end of its range; the best is thick, "
+            "pruned ones are grey.",
+            level=3,
+        ),
+    }
+    first = Part(
+        title=f"{title}{len(study.trials)} trials",
+        text=f"{states(study)}{more}.",
+        tables=[table(study)],
+        note="; ".join(bound_sentences(study)),
     )
-    write_text(path, html)
+    return [first, *(part for part in figures.values() if part.figures)]
+
+
+def read_searches(folder: Path) -> dict[str, Study]:
+    """Return the searches of a folder that `softwarp tune` has finished, by title."""
+    rows = json.loads((folder / "trials.json").read_text())
+    whole = (folder / "study.json").is_file()
+    places = [folder] if whole else sorted(path.parent for path in folder.glob("*/study.json"))
+    return {
+        title: _read_search(place, trials)
+        for (title, trials), place in zip(rows.items(), places, strict=True)
+    }
+
+
+def _read_search(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Study:
+    about = json.loads((folder / "study.json").read_text())
+    trials = [Trial(**{**row, "folder": folder / row["folder"]}) for row in rows]
+    space = {key: parse_parameter(text) for key, text in about["space"].items()}
+    return Study(parse_recipe(about["recipe"]), space, about["objective"], tuple(trials))
 
 
 def states(study: Study) -> str:
@@ -143,7 +189,7 @@ def _drawn(parameter: Parameter, value: object) -> float:
     return int(number) if parameter.kind == "int" else number
 
 
-def draw_history(study: Study) -> Markup:
+def draw_history(name: str, study: Study) -> Illustration:
     """Return the value of each trial in the order they were drawn, and the best so far as a line."""
     drawing = Figure(figsize=(10, 3.2), layout="constrained")
     axes = drawing.subplots()
@@ -167,14 +213,12 @@ def draw_history(study: Study) -> Markup:
     axes.set(xlabel="trial", ylabel=metric_title(study.objective))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower right")
-    _plain(axes)
-    return svg(drawing)
+    tidy(axes)
+    return Illustration(name, svg(drawing), _numbers(study))
 
 
-def draw_importances(shares: Mapping[str, float]) -> Markup:
-    """Return a bar per key; nothing if there are none."""
-    if not shares:
-        return Markup("")
+def draw_importances(name: str, shares: Mapping[str, float]) -> Illustration:
+    """Return a bar per key."""
     drawing = Figure(figsize=(7, 0.5 + 0.35 * len(shares)), layout="constrained")
     axes = drawing.subplots()
     keys = list(shares)[::-1]
@@ -183,10 +227,10 @@ def draw_importances(shares: Mapping[str, float]) -> Markup:
         axes.text(shares[key], place, f" {shares[key]:.0%}", va="center", fontsize=9)
     axes.set(xlim=(0, min(1.1, 1.15 * max(shares.values()))), xticks=[])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    return svg(drawing)
+    return Illustration(name, svg(drawing), [{"key": key, "share": share} for key, share in shares.items()])
 
 
-def draw_slices(study: Study) -> Markup:
+def draw_slices(name: str, study: Study) -> Illustration:
     """Return a panel per key: the value of each trial over that key alone."""
     columns = min(3, len(study.space))
     rows = math.ceil(len(study.space) / columns)
@@ -221,9 +265,9 @@ def draw_slices(study: Study) -> Markup:
         if parameter.kind != "choice":
             panel.set_xlim(parameter.low, parameter.high)
         panel.set_xlabel(key, fontsize=9)
-        _plain(panel)
+        tidy(panel)
     panels[0].set_ylabel(metric_title(study.objective))
-    return svg(drawing)
+    return Illustration(name, svg(drawing), _numbers(study))
 
 
 def _position(parameter: Parameter, trial: Trial, key: str) -> float:
@@ -231,7 +275,7 @@ def _position(parameter: Parameter, trial: Trial, key: str) -> float:
     return parameter.choices.index(value) if parameter.kind == "choice" else number_of(value)
 
 
-def draw_parallel(study: Study) -> Markup:
+def draw_parallel(name: str, study: Study) -> Illustration:
     """Return a line per trial across all keys, each from its low to its high end; the best in front."""
     drawing = Figure(figsize=(10, 4.2), layout="constrained")
     axes = drawing.subplots()
@@ -262,9 +306,11 @@ def draw_parallel(study: Study) -> Markup:
     axes.spines[:].set_visible(False)
     bar = drawing.colorbar(ScalarMappable(scale, COLOUR_MAP), ax=axes, label=metric_title(study.objective))
     bar.outline.set_visible(False)
-    return svg(drawing)
+    return Illustration(name, svg(drawing), _numbers(study))
 
 
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
+def _numbers(study: Study) -> list[dict[str, object]]:
+    return [
+        {"trial": trial.number, "state": trial.state, study.objective: trial.value, **trial.settings}
+        for trial in study.trials
+    ]

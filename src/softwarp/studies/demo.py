@@ -14,7 +14,7 @@ from rich.progress import Progress
 from softwarp.files import write_json
 from softwarp.recipe import Recipe, parse_recipe, read_recipe
 from softwarp.repeats import Repeats, summarise, t_interval
-from softwarp.report.demo import write_report
+from softwarp.report.write import write_report
 from softwarp.runs import Run, environment
 from softwarp.tables import Row, Table, metric_table
 from softwarp.train import train
@@ -41,7 +41,7 @@ def run_demo(
     """
     runs = collect(output, seed=seed, quick=quick, progress=progress)
     command = f"softwarp demo --seed {seed}" + " --quick" * quick
-    write_report(output / "report.html", runs, demo_table(runs, quick=quick), CAPTION, command)
+    write_report(output / "report.html", [output / name for name in LOSSES], command)
     write_json(output / "demo.json", {"command": command, "runs": list(LOSSES)})
     return runs
 

@@ -1,0 +1,56 @@
+"""The images of a run's items, as small data URIs; an image that is gone has none."""
+
+import io
+from collections.abc import Callable
+from functools import cache
+
+from PIL import Image, ImageOps
+
+from softwarp.data.decode import read_image
+from softwarp.data.glyphs import glyph_images
+from softwarp.data.tables import find_root, read_table
+from softwarp.report.page import data_uri
+from softwarp.runs import Item, Run
+
+QUALITY = 75
+
+Show = Callable[[Item, int], str]  # an item and the side of a square in pixels -> a data URI, or ""
+
+
+def pictures_of(run: Run) -> tuple[Show, bool]:
+    """Return a function that shows an item of the run, and whether its data is where the recipe says."""
+    try:
+        read, there = _reader(run), True
+    except (ValueError, OSError, KeyError):  # glyphs of another version have other names
+        read, there = _nothing, False
+
+    @cache
+    def show(item: Item, side: int) -> str:
+        try:
+            return thumbnail(read(item.file), side)
+        except (ValueError, OSError):
+            return ""
+
+    return show, there
+
+
+def _reader(run: Run) -> Callable[[str], Image.Image]:
+    data = run.recipe().data
+    if data.name == "glyphs":
+        names = [item.file for item in (*run.items(), *run.items(gallery=True))]
+        images = dict(zip(names, 255 - glyph_images(names), strict=True))  # dark on white
+        return lambda name: Image.fromarray(images[name][0].numpy())
+    root = read_table(data.name, find_root(data.name, data.root), depth=data.depth).root
+    return lambda name: read_image(root / name, shorter_side=data.resize)
+
+
+def _nothing(name: str) -> Image.Image:
+    raise FileNotFoundError(name)
+
+
+def thumbnail(image: Image.Image, side: int) -> str:
+    """Return the image, cut to a square at its centre, as a data URI."""
+    small = ImageOps.fit(image, (min(side, min(image.size)),) * 2)
+    buffer = io.BytesIO()
+    small.save(buffer, "WEBP", quality=QUALITY, method=6)
+    return data_uri(buffer.getvalue(), "webp")

@@ -1,0 +1,171 @@
+"""Finished runs -> the parts of a report: tables, curves, answers, confusions, maps, geometry, recipes."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonpath
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from softwarp.metrics import geometry_metrics
+from softwarp.overrides import write_out
+from softwarp.repeats import Repeats, read_repeats
+from softwarp.report.figures import curves
+from softwarp.report.model_card import public_settings
+from softwarp.report.page import Part
+from softwarp.report.spaces import space_parts
+from softwarp.runs import Run, deciding_settings
+from softwarp.tables import Cell, Row, Table, metric_table
+
+WITHOUT_EMBEDDINGS = Part(title="Images", text="No run has kept its embeddings to show images by.", level=3)
+METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "nmi", "avg_dtp")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run, or runs that differ only in their seeds."""
+
+    title: str
+    runs: tuple[Run, ...]
+    repeats: Repeats
+
+    def judged_on(self) -> tuple[str, str, int]:
+        """Return what tells whether two may be compared."""
+        first = self.repeats.runs[0]
+        return first.data_sha256, first.split, first.classes.evaluated
+
+
+def read_entries(folders: Iterable[Path]) -> list[Entry]:
+    """Return the finished runs in these folders; a folder with a run per seed is one entry."""
+    places = list(dict.fromkeys(folders))
+    entries = []
+    for folder, title in zip(places, short_titles(places), strict=True):
+        repeats = read_repeats(folder)
+        several = (folder / "seeds.json").is_file()
+        own = [folder / f"seed-{each.seed}" if several else folder for each in repeats.runs]
+        entries.append(Entry(title, tuple(map(Run, own)), repeats))
+    return entries
+
+
+def short_titles(folders: Sequence[Path]) -> list[str]:
+    """Return the folders' names without the path that they share."""
+    try:
+        shared = Path(commonpath([folder.absolute().parent for folder in folders]))
+    except ValueError:  # none, or on several drives
+        return [str(folder) for folder in folders]
+    return [folder.absolute().relative_to(shared).as_posix() for folder in folders]
+
+
+def table_of(entries: Sequence[Entry], metrics: Sequence[str]) -> Table:
+    """Return a row per entry, and a row per untrained model they are compared with."""
+    some = [name for name in metrics if all(name in entry.repeats.mean for entry in entries)]
+    rows = []
+    for entry in entries:
+        words = (entry.title, entry.repeats.runs[0].name, str(len(entry.runs)))
+        rows.append(Row(words, entry.repeats.mean, entry.repeats.deviation))
+    baselines = [entry.repeats.baseline for entry in entries if entry.repeats.baseline]
+    for place, baseline in enumerate(baselines):
+        if baseline not in baselines[:place]:
+            rows.append(Row(("before training", "", ""), baseline, ranked=False))
+    return metric_table(rows, some, ("run", "loss", "seeds"))
+
+
+def run_parts(entries: Sequence[Entry]) -> list[Part]:
+    """Return the parts of all entries, those that were judged on the same classes together."""
+    groups: dict[tuple[str, str, int], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.judged_on(), []).append(entry)
+    parts = []
+    for number, group in enumerate(groups.values(), 1):
+        parts += _group_parts(group, "" if len(groups) == 1 else f"{number}-")
+    return parts
+
+
+def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
+    first = entries[0].repeats.runs[0]
+    data = entries[0].runs[0].recipe().data
+    name = Path(data.root or data.name).name if data.name in ("folder", "csv") else data.name
+    title = f"{name}: {first.classes.evaluated:,} {first.split} classes"
+    seeds = "Mean and deviation over seeds. " * any(len(entry.runs) > 1 for entry in entries)
+    results = Part(
+        title=f"Results on {title}",
+        text=f"Trained on {first.images.train:,} images of {first.classes.train:,} classes, judged on "
+        f"{first.images.evaluated:,} images of {first.classes.evaluated:,} other classes.",
+        tables=[table_of(entries, METRICS)],
+        note=f"Percentages; {seeds}AvgDTP is the mean distance from training embeddings to their own proxy, "
+        "on the unit sphere for losses that compare by cosine. The best of a column is bold.",
+    )
+    histories = {entry.title: [run.history() for run in entry.runs] for entry in entries}
+    training = Part(
+        title="Training",
+        figures=curves(f"{prefix}curve-", histories),
+        side_by_side=True,
+        note="The warped softmax pushes embeddings outward inside the radius alpha and pulls them back "
+        "beyond it, so their mean distance to the proxy settles near alpha. Losses differ in scale: their "
+        "values cannot be compared.",
+        level=3,
+    )
+    trained = any(row for seeds in histories.values() for row in seeds)
+    parts = [results, *([training] if trained else [])]
+    ranked = sorted(entries, key=lambda entry: -entry.repeats.mean["map@r"])
+    kept = {entry.title: entry.runs[0] for entry in ranked if entry.runs[0].has_embeddings()}
+    return [
+        *parts,
+        *(space_parts(kept, prefix, len(entries)) if kept else [WITHOUT_EMBEDDINGS]),
+        *_geometry([entry for entry in entries if entry.title in kept]),
+        _recipes(entries),
+    ]
+
+
+def _geometry(entries: Sequence[Entry]) -> list[Part]:
+    rows = []
+    for entry in entries:
+        found = [_geometry_of(run) for run in entry.runs]
+        mean = {name: statistics.mean(each[name] for each in found) for name in found[0]}
+        spread = {name: statistics.stdev(each[name] for each in found) for name in mean if len(found) > 1}
+        known = {name: value for name, value in mean.items() if not math.isnan(value)}
+        rows.append(Row((entry.title,), known, spread, ranked=False))
+    if not rows:
+        return []
+    names = list(dict.fromkeys(name for row in rows for name in row.mean))
+    note = "docs/metrics.md defines these. Lengths in one space cannot be compared with those in another."
+    return [Part(title="Geometry", tables=[metric_table(rows, names, ("run",))], note=note, level=3)]
+
+
+def _geometry_of(run: Run) -> dict[str, float]:
+    arrays = run.load_embeddings()
+    return geometry_metrics(arrays["embeddings"], arrays["labels"], distance=run.result().distance)
+
+
+def _recipes(entries: Sequence[Entry]) -> Part:
+    """The recipe of the first run, what differs in the others, and where they ran."""
+    settings = {entry.title: deciding_settings(write_out(entry.runs[0].recipe())) for entry in entries}
+    first = next(iter(settings.values()))
+    rows = []
+    for entry in entries:
+        other = settings[entry.title]
+        changed = [f"{key} {other[key]}" for key in other if first.get(key, "absent") != other[key]]
+        changed += [f"without {key}" for key in first if key not in other]
+        minutes = statistics.mean(result.seconds for result in entry.repeats.runs) / 60
+        rows.append((Cell(entry.title), Cell(", ".join(changed) or "as below"), Cell(f"{minutes:.1f}")))
+    recipe = yaml.safe_dump(public_settings(entries[0].runs[0].recipe()), sort_keys=False, allow_unicode=True)
+    places = {machine(run.environment()): None for entry in entries for run in entry.runs}
+    return Part(
+        title="Recipes",
+        tables=[Table(("run", "settings", "minutes"), tuple(rows), words=2)],
+        folded={f"recipe of {entries[0].title}": recipe},
+        note=f"Trained with {'; and with '.join(places)}. Images: sha256 {entries[0].judged_on()[0]}.",
+        level=3,
+    )
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """Return an environment in words."""
+    packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items() if number)
+    return (
+        f"Python {environment['python']}, {environment['system']}, {environment['device']}, "
+        f"{environment['threads']} threads, {packages}"
+    )

@@ -1,0 +1,297 @@
+"""What noise does to retrieval: nine corruptions of the test images, five severities each.
+
+softwarp study noise runs/warped_softmax runs/hist      finished runs that were judged on the same images
+softwarp study noise                                    the demo's three losses on glyphs
+"""
+
+import base64
+import io
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from softwarp.data.corruptions import CORRUPTIONS, OF_COLOUR, SEVERITIES, Corrupted, corrupt
+from softwarp.data.sources import Images, Source, load_source
+from softwarp.evaluate import embed_images, measure
+from softwarp.figures import COLOURS, Drawing, tidy
+from softwarp.files import write_json
+from softwarp.inference import EmbeddingModel, load
+from softwarp.report.runs import read_entries
+from softwarp.runs import Run
+from softwarp.studies.demo import collect as train_demo
+from softwarp.tables import Cell, Table, figure
+from softwarp.tasks import Task, open_study, work
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+PAPER = "Table 4"
+METRICS = ("recall@1", "map@r")
+CLEAN = "uncorrupted"
+SHOWN = (1, 3, 5)  # severities in the strip of pictures
+
+Values = dict[str, list[float]]  # by metric, of each seed
+
+
+def main(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Finished runs, also of --seeds. Default: those of the demo, which are trained."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    *,
+    output: Path,
+    quick: bool,
+    progress: "Progress | None",
+) -> dict[str, Any]:
+    """Corrupt the test images and see how well runs still retrieve them.
+
+    Images are corrupted as the model sees them, after resizing and cropping, each always in the same way;
+    queries and gallery alike. Models are as they were trained.
+    """
+    folders = runs or [
+        run.folder for run in train_demo(output / "runs", seed=0, quick=quick, progress=progress).values()
+    ]
+    return summarise(**collect(folders, output, seed=seed, quick=quick, progress=progress))
+
+
+def collect(
+    folders: Sequence[Path], output: Path, *, seed: int, quick: bool, progress: "Progress | None"
+) -> dict[str, Any]:
+    """Return for each entry its metrics by corruption and severity, and one image to show."""
+    entries = read_entries(folders)
+    if len({entry.judged_on() for entry in entries}) > 1:
+        raise ValueError("these runs were judged on different images; name runs of the same data and split")
+    first = entries[0].runs[0]
+    grey = first.recipe().data.name == "glyphs"
+    severities = SEVERITIES[1::2] if quick else SEVERITIES
+    wanted = {CLEAN: (0,)} | {name: severities for name in CORRUPTIONS if not (grey and name in OF_COLOUR)}
+    judged = [[each.metrics["map@r"] for each in entry.repeats.runs] for entry in entries]
+    open_study(output, {"kind": "noise", "seed": seed, "severities": list(severities), "runs": judged})
+    tasks = [
+        Task(_key(place, number, name), partial(judge, run=run, name=name, severities=some, seed=seed))
+        for place, entry in enumerate(entries)
+        for number, run in enumerate(entry.runs)
+        for name, some in wanted.items()
+    ]
+    work(tasks, output, progress=progress)
+    return {
+        "seed": seed,
+        "classes": entries[0].repeats.runs[0].classes.evaluated,
+        "images": entries[0].repeats.runs[0].images.evaluated,
+        "example": example(first),
+        "runs": [
+            {
+                "title": entry.title,
+                "loss": entry.repeats.runs[0].name,
+                "seeds": len(entry.runs),
+                "values": {name: _values(output, place, len(entry.runs), name) for name in wanted},
+            }
+            for place, entry in enumerate(entries)
+        ],
+    }
+
+
+def _key(place: int, number: int, name: str) -> str:
+    return f"{place}/{number}/{name.replace(' ', '_')}"
+
+
+def _values(output: Path, place: int, seeds: int, name: str) -> dict[str, dict[str, list[float]]]:
+    """By severity and metric, the value of each seed."""
+    found = [
+        json.loads((output / _key(place, number, name) / "result.json").read_text())
+        for number in range(seeds)
+    ]
+    return {
+        severity: {metric: [each[severity][metric] for each in found] for metric in METRICS}
+        for severity in found[0]
+    }
+
+
+def judge(
+    folder: Path,
+    progress: "Progress | None",
+    *,
+    run: Run,
+    name: str,
+    severities: Sequence[int],
+    seed: int,
+) -> None:
+    """Write what a run reaches on one corruption, by severity; severity 0 leaves the images as they are."""
+    model, source = _opened(run.folder)
+    bar = None
+    if progress is not None:
+        total = len(severities) * len(source.query_labels)
+        bar = progress.add_task(f"{run.folder.name}, {name}", total=total)
+    found = {}
+    for severity in severities:
+        found[str(severity)] = retrieval_of(model, source, name, severity, seed)
+        if progress is not None and bar is not None:
+            progress.advance(bar, len(source.query_labels))
+    write_json(folder / "result.json", found)
+
+
+@lru_cache(maxsize=1)
+def _opened(folder: Path) -> tuple[EmbeddingModel, Source]:
+    run = Run(folder)
+    recipe = run.recipe()
+    source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    run.check_data(run.result().data_sha256, source.sha256)
+    return load(folder), source
+
+
+def retrieval_of(
+    model: EmbeddingModel, source: Source, name: str, severity: int, seed: int
+) -> dict[str, float]:
+    """Return the metrics of a model on corrupted images."""
+
+    def embedded(images: Images, labels: Tensor, salt: int) -> tuple[Tensor, Tensor]:
+        seen = Corrupted(images, name, severity, seed=seed + salt) if severity else images
+        found, kept = embed_images(model.network, seen, device=model.device)
+        return found, labels[kept]
+
+    embeddings, labels = embedded(source.queries, source.query_labels, 0)
+    gallery, gallery_labels = None, None
+    if source.gallery is not None and source.gallery_labels is not None:
+        gallery, gallery_labels = embedded(source.gallery, source.gallery_labels, 2**31)
+    sides: dict[str, Any] = {"gallery": gallery, "gallery_labels": gallery_labels}
+    metrics = measure(embeddings, labels, ks=(1,), distance=model.distance, **sides)["metrics"]
+    return {metric: metrics[metric] for metric in METRICS}
+
+
+def example(run: Run) -> str:
+    """Return an image of the test classes as the model sees it: a PNG, in base64."""
+    _, source = _opened(run.folder)
+    half = len(source.query_labels) // 2
+    batch = source.queries.__getitems__([(item, 0) for item in range(half, len(source.query_labels))][:20])
+    pixels = batch.images[0].permute(1, 2, 0).squeeze(2)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.numpy()).save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def summarise(**found: Any) -> dict[str, Any]:
+    """Return what was collected with, for each run, means over severities, the mean drop and the rank.
+
+    A mean is over the severities of a corruption; the drop is from the uncorrupted images to the mean over
+    corruptions, in Recall@1; the rank is the mean, over corruptions, of the place among the runs.
+    """
+    runs = [
+        run | {"means": {name: _means(each) for name, each in run["values"].items()}} for run in found["runs"]
+    ]
+    names = [name for name in runs[0]["values"] if name != CLEAN]
+    for run in runs:
+        over = [statistics.mean(run["means"][name]["recall@1"]) for name in names]
+        run["mean"] = statistics.mean(over)
+        run["drop"] = statistics.mean(run["means"][CLEAN]["recall@1"]) - run["mean"]
+        run["rank"] = statistics.mean(_rank(run, runs, name) for name in names)
+    return found | {"runs": runs}
+
+
+def _means(severities: Mapping[str, Values]) -> Values:
+    """By metric, the mean over severities for each seed."""
+    values = {metric: [each[metric] for each in severities.values()] for metric in METRICS}
+    return {
+        metric: [statistics.mean(seed) for seed in zip(*each, strict=True)] for metric, each in values.items()
+    }
+
+
+def _rank(run: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], name: str) -> int:
+    own, *others = (statistics.mean(each["means"][name]["recall@1"]) for each in (run, *runs))
+    return 1 + sum(bool(other > own) for other in others)
+
+
+def table(summary: Mapping[str, Any]) -> Table:
+    """Return Recall@1 by corruption and run, the mean over severities, as the paper's Table 4 has it."""
+    runs = summary["runs"]
+    rows = [
+        (Cell(name), *_best([run["means"][name]["recall@1"] for run in runs])) for name in runs[0]["values"]
+    ]
+    rows.append((Cell("mean of corruptions"), *_best([[run["mean"]] for run in runs])))
+    rows.append((Cell("mean drop"), *(Cell(f"{100 * run['drop']:.1f}") for run in runs)))
+    rows.append((Cell("mean rank"), *(Cell(f"{run['rank']:.1f}") for run in runs)))
+    title = f"Recall@1 on {summary['images']:,} corrupted images of {summary['classes']} unseen classes"
+    return Table(("corruption", *(run["title"] for run in runs)), tuple(rows), title=title)
+
+
+def _best(values: Sequence[Sequence[float]]) -> list[Cell]:
+    means = [statistics.mean(each) for each in values]
+    order = sorted(set(means), reverse=True)
+    cells = []
+    for each, mean in zip(values, means, strict=True):
+        spread = statistics.stdev(each) if len(each) > 1 else None
+        best, second = mean == order[0], len(order) > 1 and mean == order[1]
+        several = len(values) > 1
+        cells.append(Cell(figure("recall@1", mean, spread), best=several and best, second=several and second))
+    return cells
+
+
+def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
+    """Return Recall@1 over severity for each corruption, and a strip of pictures of all corruptions."""
+    return {"noise": _curves(summary), "corruptions": _strip(summary)}
+
+
+def _curves(summary: Mapping[str, Any]) -> Drawing:
+    runs = summary["runs"]
+    names = [name for name in runs[0]["values"] if name != CLEAN]
+    drawing = Figure(figsize=(10, 2.5 * -(-len(names) // 3)), layout="constrained")
+    panels = drawing.subplots(-(-len(names) // 3), 3, sharex=True, sharey=True, squeeze=False).flatten()
+    rows: list[dict[str, Any]] = []
+    for axes, name in zip(panels, names, strict=False):
+        for colour, run in zip(cycle(COLOURS), runs, strict=False):
+            points = {0: run["values"][CLEAN]["0"]} | run["values"][name]
+            means = [100 * statistics.mean(each["recall@1"]) for each in points.values()]
+            axes.plot([int(severity) for severity in points], means, "o-", color=colour, markersize=3)
+            rows += [
+                {"run": run["title"], "corruption": name, "severity": int(severity), **_seed(each, number)}
+                for severity, each in points.items()
+                for number in range(run["seeds"])
+            ]
+        axes.set_title(name, fontsize=10)
+    for axes in panels[len(names) :]:
+        axes.set_visible(False)
+    tidy(*panels)
+    panels[0].set_ylabel("Recall@1 (%)")
+    for axes in panels[: len(names)][-3:]:
+        axes.set_xlabel("severity; 0 is uncorrupted", fontsize=9)
+    lines = panels[0].get_lines()
+    titles = [run["title"].replace("$", r"\$") for run in runs]
+    drawing.legend(lines, titles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return Drawing(drawing, rows)
+
+
+def _seed(values: Values, number: int) -> dict[str, float]:
+    return {"seed": number} | {metric: values[metric][number] for metric in METRICS}
+
+
+def _strip(summary: Mapping[str, Any]) -> Drawing:
+    names = [name for name in summary["runs"][0]["values"] if name != CLEAN]
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(summary["example"]))))
+    image = torch.from_numpy(pixels.copy()).reshape(*pixels.shape[:2], -1).permute(2, 0, 1)
+    drawing = Figure(figsize=(1.25 * (1 + len(names)), 1.3 * len(SHOWN)), layout="constrained")
+    grid = drawing.subplots(len(SHOWN), 1 + len(names))
+    for row, severity in enumerate(SHOWN):
+        for axes, name in zip(grid[row], (CLEAN, *names), strict=True):
+            shown = image if name == CLEAN else corrupt(image, name, severity, seed=summary["seed"])
+            axes.imshow(shown.permute(1, 2, 0).squeeze(2).numpy(), cmap="gray", vmin=0, vmax=255)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            if row == 0:
+                axes.set_title(name.replace(" and ", "\nand "), fontsize=8)
+        grid[row][0].set_ylabel(f"severity {severity}", fontsize=8)
+    strengths = [
+        {"corruption": name, "severities 1 to 5": (CORRUPTIONS[name].__doc__ or "").partition("\n")[0]}
+        for name in names
+    ]
+    return Drawing(drawing, strengths)
