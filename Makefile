@@ -30,9 +30,10 @@ bench: $(READY) ## compare speed and memory with peers, as ratios; writes result
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/sharded.py
 
-docs: $(READY) ## write docs/losses.md and the README's tables, and build the site in site/
+docs: $(READY) ## write docs/losses.md, the results of studies and the README's tables, and build the site in site/
 	$(BIN)/python tools/losses_docs.py
 	$(BIN)/python tools/readme_tables.py
+	$(BIN)/python tools/study_docs.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 
 clean: ## remove the environment and caches

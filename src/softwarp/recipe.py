@@ -34,7 +34,9 @@ class DataPart(Part):
     max_classes: int | None = Field(
         None, ge=2, description="upper limit for training and for evaluation classes"
     )
-    train_transform: Literal["random_resized_crop", "resize_random_crop"] = "random_resized_crop"
+    train_transform: Literal["random_resized_crop", "resize_random_crop", "none"] = Field(
+        "random_resized_crop", description="none: as in evaluation, without crops and flips at random"
+    )
     resize: int = Field(256, ge=1, description="shorter side before the crop")
     crop: int = Field(224, ge=1, description="side of what the model sees")
     scale: tuple[float, float] = Field((0.08, 1.0), description="area of a random_resized_crop")

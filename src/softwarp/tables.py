@@ -33,7 +33,8 @@ LENGTHS = (
     "effective_rank",
 )
 LATEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"\\": r"\textbackslash ", "±": r"$\pm$", "−": "$-$"}
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {"\\": r"\textbackslash ", "^": r"\^{}", "±": r"$\pm$", "−": "$-$"}
 )
 
 

@@ -258,15 +258,16 @@ def finish(job: Job) -> None:
         model.load_state_dict(job.run.load_model())  # the best on validation
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
     judgement = judge(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
+    distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # of the start, if there is no epoch
     if processes.is_main():
         job.run.save_model(model.state_dict())
         job.run.save_embeddings(judgement.arrays, judgement.items)
-        job.run.write_result(_result(job, judgement, rows))
+        job.run.write_result(_result(job, judgement, len(rows), distance))
     processes.wait()  # until the result is there for all
 
 
-def _result(job: Job, judgement: "Judgement", rows: list[dict[str, Any]]) -> Result:
-    source, state, distance = job.source, job.state, rows[-1]["avg_dtp"] if rows else None
+def _result(job: Job, judgement: "Judgement", epochs: int, distance: float | None) -> Result:
+    source, state = job.source, job.state
     return Result(
         name=job.recipe.loss.name,
         seed=job.recipe.seed,
@@ -276,7 +277,7 @@ def _result(job: Job, judgement: "Judgement", rows: list[dict[str, Any]]) -> Res
         images=Counts(train=len(source.labels), evaluated=len(source.query_labels)),
         metrics=judgement.metrics | ({} if distance is None else {"avg_dtp": distance}),
         baseline=state.baseline,
-        epochs=len(rows),
+        epochs=epochs,
         broken_images=tuple(state.broken),
         left_out=tuple(item.file for item in judgement.items if item.row is None),
         seconds=job.elapsed(),

@@ -77,6 +77,13 @@ def test_training_transforms_do_what_their_names_say():
         assert min(spans_seen) < 0 < max(spans_seen)  # both ways round
 
 
+def test_without_augmentation_training_sees_what_evaluation_sees():
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 90, 3), dtype=np.uint8))
+    plain = train_transform("none", resize=20, crop=16)
+    expected = images.test_transform(resize=20, crop=16)(picture)
+    assert all(torch.equal(plain(picture), expected) for _ in range(9))
+
+
 @pytest.mark.parametrize("name", images.TRAIN_TRANSFORMS)
 def test_colours_jitter_and_rectangles_are_erased_where_asked(name):
     image = Image.new("RGB", (40, 40), RED)

@@ -153,15 +153,17 @@ def test_a_plane_is_drawn_for_each_function(summary):
 @pytest.mark.slow
 def test_every_figure_is_drawn(summary):
     drawn = landscape.draw(summary)
-    names = {"landscape", "landscape_4", "pairs", "felt_and_said", "surfaces", "lemma", "proposition"}
-    assert set(drawn) == names
+    parts = ("_four", "_pairs", "_felt_and_said", "_surfaces", "_lemma", "_proposition")
+    assert set(drawn) == {"landscape", *(f"landscape{part}" for part in parts)}
     assert all(drawing.rows for drawing in drawn.values())
     text = svg(drawn["landscape"].figure)
     assert text.count("<image") >= 4  # a surface in each panel
 
 
 def test_the_figure_of_the_page_is_there_and_small():
-    figure = PAGE.parent / re.search(r"\((images/landscape\.svg)\)", PAGE.read_text(encoding="utf-8"))[1]
+    figure = (
+        PAGE.parent / re.search(r"\((images/study_landscape\.svg)\)", PAGE.read_text(encoding="utf-8"))[1]
+    )
     assert 50_000 < figure.stat().st_size < 400_000
 
 

@@ -34,6 +34,10 @@ class Bars:
         self.steps, self.act = steps, act
 
     console = Console(file=io.StringIO())
+    task_ids = ()
+
+    def remove_task(self, task):
+        pass
 
     def update(self, *inputs, **keywords):
         pass

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from softwarp.tables import Table
 
 # What every study takes; `progress` comes from here, too.
-Output = Annotated[Path | None, typer.Option(help="Folder of the study. Default: runs/study_NAME.")]
+Output = Annotated[
+    Path | None, typer.Option(help="Folder of the study. Default: runs/study_NAME, or study_NAME_quick.")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Under a minute, with poor figures.")]
 Results = Annotated[Path | None, typer.Option(help="Also write the summary to FOLDER/study_NAME.json.")]
 COMMON: dict[str, tuple[Any, Any]] = {
@@ -91,7 +93,7 @@ def run_study(
 
     with freed_memory_kept(), bars_until_stopped(folder) as progress:
         found = module.main(**options, output=folder, quick=quick, progress=progress)
-    about = {"study": name, "paper": module.PAPER, "command": shlex.join(["softwarp", *sys.argv[1:]])}
+    about = {"study": name, "paper": module.PAPER, "command": command_line(sys.argv[1:])}
     summary = about | found | {"environment": environment()}
     write_json(folder / "summary.json", summary)
     if results is not None:
@@ -106,6 +108,17 @@ def run_study(
     typer.echo(
         f"study: {printable(str(folder))}; summary.json, table.md, table.tex, figures as .svg and .csv"
     )
+
+
+def command_line(words: list[str]) -> str:
+    """Return the command without the path of the data on this machine.
+
+    >>> command_line(["study", "alpha", "data.root=/home/me/CUB_200_2011"])
+    'softwarp study alpha data.root=CUB_200_2011'
+    """
+    root = "data.root="
+    named = (root + Path(word).name if word.startswith(root) else word for word in words)
+    return shlex.join(["softwarp", *named])
 
 
 def _list() -> None:

@@ -21,7 +21,7 @@ from softwarp.data.stores import Store
 from softwarp.memory import give_back_memory
 
 Transform = Callable[[Image.Image | Tensor], Tensor]
-TRAIN_TRANSFORMS = ("random_resized_crop", "resize_random_crop")
+TRAIN_TRANSFORMS = ("random_resized_crop", "resize_random_crop", "none")
 PREFETCHED = 4  # batches that each worker keeps ready
 GREY = (124, 116, 104)  # the mean of ImageNet: fills erased rectangles
 SLIMMEST = 16  # longer side / shorter side; enlarging a 1 x 10000 image whole would take gigabytes
@@ -43,16 +43,16 @@ def train_transform(
     Args:
         name: `random_resized_crop` cuts a `scale` share of the area, as the authors' code does;
             `resize_random_crop` resizes the shorter side to `resize` and cuts a square, as the paper says.
-            Both flip half of the images from left to right.
+            Both flip half of the images from left to right. `none` is `test_transform`.
         resize: not used by `random_resized_crop`.
-        scale: not used by `resize_random_crop`.
+        scale: used by `random_resized_crop` alone.
         color_jitter: how much brightness, contrast, saturation and hue vary.
         erase: share of images in which a rectangle, 2 to 40 percent of the area, turns grey.
 
     >>> train_transform("resize_random_crop", resize=8, crop=6)(Image.new("RGB", (1, 1))).shape
     torch.Size([3, 6, 6])
     """
-    after: list[Callable[..., Tensor]] = [v2.RandomHorizontalFlip()]
+    after: list[Callable[..., Tensor]] = [] if name == "none" else [v2.RandomHorizontalFlip()]
     if color_jitter is not None:
         after.append(v2.ColorJitter(*color_jitter))
     if erase:
@@ -62,6 +62,8 @@ def train_transform(
         return _compose(v2.PILToTensor(), cut, *after)
     if name == "resize_random_crop":
         return _compose(*_resize(resize, crop), v2.RandomCrop(crop), *after)
+    if name == "none":
+        return _compose(*_resize(resize, crop), v2.CenterCrop(crop), *after)
     near = get_close_matches(name, TRAIN_TRANSFORMS, n=1) or TRAIN_TRANSFORMS
     raise ValueError(f"no training transform is called {name!r}; did you mean {' or '.join(near)}?")
 

@@ -54,9 +54,9 @@ def _listed(path: Path) -> Listed | None:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file() or _listed(path) is None:
         raise ValueError(f"{path} is not a study: a Python file with PAPER, main, table and draw")
-    spec = spec_from_file_location(path.stem, path)
+    spec = spec_from_file_location(f"study_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[path.stem] = module_from_spec(spec)
+    module = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from softwarp.claims import claim, yes
 from softwarp.figures import Drawing
 from softwarp.studies.planes import (
     Array,
@@ -29,6 +30,7 @@ from softwarp.studies.planes import (
 from softwarp.tables import Cell, Table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.progress import Progress
 
 PAPER = "Figs. 3, 5, 11, 12"
@@ -203,10 +205,7 @@ def claims_of(found: Mapping[str, Any], random: Mapping[str, Any]) -> list[dict[
         for text, (place, words) in expected.items()
         if text in settled
     ]
-    return [
-        {"claim": claim, "verdict": "held" if held else "not held", "numbers": numbers}
-        for claim, held, numbers in claims
-    ]
+    return [claim(text, yes(held), numbers) for text, held, numbers in claims]
 
 
 def table(summary: Mapping[str, Any]) -> Table:
@@ -227,7 +226,8 @@ def table(summary: Mapping[str, Any]) -> Table:
         )
         for row in summary["rows"]
     ]
-    return Table(heads, tuple(tuple(map(Cell, row)) for row in rows), words=2)
+    title = "Where embeddings settle: on L_p, and minima of the plane by their distance from its own proxy"
+    return Table(heads, tuple(tuple(map(Cell, row)) for row in rows), title=title, words=2)
 
 
 def _place(row: Mapping[str, Any]) -> str:
@@ -242,27 +242,23 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
 
     functions = [parse_functions(text) for text in summary["functions"]]
     proxies = {name: np.array(places) for name, places in summary["proxies"].items()}
-    columns = int(summary["columns"])
-    rows = [_flat(row) for row in summary["rows"]]
-    drawn = {
-        "landscape" if len(places) == 2 else f"landscape_{len(places)}": Drawing(
-            figures.draw_functions(functions, places, columns),
-            [row for row in rows if row["proxies"] == name],
-        )
-        for name, places in proxies.items()
-    }
-    first, *_, last = (next(iter(proxies.values())), *proxies.values())
+    columns, rows = int(summary["columns"]), [_flat(row) for row in summary["rows"]]
+    first, last, warp = next(iter(proxies.values())), [*proxies.values()][-1], functions[-1]
+    drawn: dict[str, Figure] = {}
+    for name, places in proxies.items():
+        key = "landscape" if len(places) == 2 else f"landscape_{name}"
+        drawn[key] = figures.draw_functions(functions, places, columns)
     if len(last) > 2:
-        drawn["pairs"] = Drawing(figures.draw_pairs(functions[-1], last, columns), rows)
-    if functions[-1].alpha is not None:
-        drawn["felt_and_said"] = Drawing(figures.draw_felt_and_said(functions[-1], first, columns), rows)
-    drawn["surfaces"] = Drawing(figures.draw_surfaces(functions, proxies, 65), rows)
-    increasing, falling = lemma_functions().values()
-    pair = first[:2]
+        drawn["landscape_pairs"] = figures.draw_pairs(warp, last, columns)
+    if warp.alpha is not None:
+        drawn["landscape_felt_and_said"] = figures.draw_felt_and_said(warp, first, columns)
+    drawn["landscape_surfaces"] = figures.draw_surfaces(functions, proxies, 65)
+    drawn["landscape_proposition"] = figures.draw_proposition(functions, first[:2])
     disks = [{"function": name, **each} for name, each in summary["disks"].items()]
-    drawn["lemma"] = Drawing(figures.draw_lemma(increasing, falling, pair, RADII), disks)
-    drawn["proposition"] = Drawing(figures.draw_proposition(functions, pair), rows)
-    return drawn
+    lemma = figures.draw_lemma(*lemma_functions().values(), first[:2], RADII)
+    return {name: Drawing(each, rows) for name, each in drawn.items()} | {
+        "landscape_lemma": Drawing(lemma, disks)
+    }
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, object]:

@@ -1,0 +1,66 @@
+"""What a paper says, held against what was measured: held, undecided or not held."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from softwarp.tables import Cell, Table, figure
+
+Verdict = Literal["held", "undecided", "not held"]
+WORST_FIRST: tuple[Verdict, ...] = ("not held", "undecided", "held")
+
+
+class Measured(NamedTuple):
+    """Mean and deviation over seeds."""
+
+    mean: float
+    deviation: float = 0.0
+
+
+def measured(row: Mapping[str, Any], metric: str) -> Measured:
+    """Return a metric of a row that has `mean` and `deviation`; one seed has no deviation."""
+    return Measured(row["mean"][metric], row["deviation"].get(metric, 0.0))
+
+
+def above(first: Measured, second: Measured) -> Verdict:
+    """Return whether the first is larger; undecided if the difference is within the two deviations.
+
+    >>> above(Measured(3.0, 0.5), Measured(1.0, 0.5)), above(Measured(3.0, 1.5), Measured(1.0, 0.5))
+    ('held', 'undecided')
+    """
+    difference, noise = first.mean - second.mean, first.deviation + second.deviation
+    return "held" if difference > noise else "not held" if difference < -noise else "undecided"
+
+
+def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the worst of some verdicts.
+
+    >>> all_of(["held", "undecided"])
+    'undecided'
+    """
+    found = list(verdicts)
+    return next(verdict for verdict in WORST_FIRST if verdict in found)
+
+
+def yes(holds: bool) -> Verdict:
+    """Return the verdict on what has no deviation."""
+    return "held" if holds else "not held"
+
+
+def claim(text: str, verdict: Verdict, numbers: str) -> dict[str, str]:
+    """Return a claim as a summary holds it."""
+    return {"claim": text, "verdict": verdict, "numbers": numbers}
+
+
+def shown(metric: str, value: Measured) -> str:
+    """Return a value as tables show it.
+
+    >>> shown("recall@1", Measured(0.9, 0.01))
+    '90.0 ± 1.0'
+    """
+    return figure(metric, value.mean, value.deviation)
+
+
+def claims_table(claims: Iterable[Mapping[str, str]]) -> Table:
+    """Return a row per claim."""
+    rows = tuple(tuple(Cell(each[key]) for key in ("claim", "verdict", "numbers")) for each in claims)
+    return Table(("the paper says", "here", "numbers"), rows, words=3)

@@ -1,0 +1,84 @@
+"""How accuracy depends on Delta, the margin that makes up for k1.
+
+Fig. 8: Delta times 1 to 5.5, all else fixed, beside the same loss without a warp. The paper's section
+"Hyperparameter Impact" claims that a larger Delta helps at first; then accuracy drops and reaches a plateau.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from matplotlib.figure import Figure
+
+from softwarp.figures import Drawing
+from softwarp.sweeps import (
+    ALWAYS,
+    best_of,
+    collect_sweep,
+    compared,
+    draw_sweep,
+    level,
+    numbers,
+    summarise_sweep,
+    sweep_table,
+)
+from softwarp.variants import Outcome, Seeds, Words, about, numbers_of, seeds_of, settings_of
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+PAPER = "Fig. 8"
+GLYPHS = ("data.max_classes=300",)
+VALUES = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.5)
+QUICK_VALUES = (1.0, 2.0, 5.5)
+PLATEAU = 3  # values at the end that are alike
+table = sweep_table
+
+
+def main(
+    words: Words = None,
+    values: Annotated[str, typer.Option(help="Factors on Delta. Default: 1 to 5.5.")] = "",
+    seeds: Seeds = 3,
+    *,
+    output: Path,
+    quick: bool = False,
+    progress: "Progress | None" = None,
+) -> dict[str, Any]:
+    """Vary Delta with all else fixed: Recall@1 and MAP@R on validation classes.
+
+    \b
+    softwarp study delta --quick
+    softwarp study delta cub_lite data.root=CUB_200_2011 --values 1,1.5,2
+
+    By default on 300 classes of glyphs with the demo's recipe.
+    """
+    base = settings_of(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
+    factors = numbers_of(values) if values else QUICK_VALUES if quick else VALUES
+    found = collect_sweep(base, "delta", factors, output, seeds=seeds_of(seeds, quick), progress=progress)
+    return about(found, base) | summarise(found)
+
+
+def summarise(found: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
+    """Return a point per factor, and what became of the shape of Fig. 8."""
+    summary = summarise_sweep(found, "delta")
+    return summary | {"claims": claims_of(summary["points"])}
+
+
+def claims_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the parts of the shape, judged by Recall@1."""
+    best = best_of(points)
+    return [
+        compared("a larger Delta improves accuracy at first", best, points[0], "delta"),
+        compared("past a certain point accuracy drops", best, points[-1], "delta"),
+        level(f"then it is on a plateau: the last {PLATEAU} values are alike", points[-PLATEAU:], "delta"),
+    ]
+
+
+def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
+    """Return Fig. 8, with MAP@R beside it."""
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    draw_sweep(left, summary, "recall@1")
+    draw_sweep(right, summary, "map@r")
+    return {"delta": Drawing(figure, numbers(summary))}

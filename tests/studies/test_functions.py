@@ -1,0 +1,111 @@
+"""Table 3: the paper's own figures hold its claims, and each claim can fail."""
+
+from copy import deepcopy
+
+import pytest
+from support.study_rows import ABOUT, row, verdicts
+from support.tiny_runs import tiny
+
+from softwarp.studies import functions
+from softwarp.studies.functions import FUNCTIONS, WARPS, claims_of, draw, recipe_of, table
+
+# Recall@1 and AvgDTP of the paper's Table 3.
+PUBLISHED = {
+    "start": (51.8, 13.40),
+    "identity": (63.2, 12.88),
+    "square": (57.2, 14.67),
+    "root": (61.6, 6.48),
+    "power_1.5": (62.2, 17.20),
+    "scaled_0.97": (39.4, 84.80),
+    "scaled_0.5": (13.6, 93.72),
+    "scaled_1.1": (60.5, 3.86),
+    "scaled_2": (54.1, 2.18),
+    "warp_50": (18.6, 50.05),
+    "warp_25": (53.9, 25.38),
+    "warp_7.75": (64.6, 7.76),
+}
+BLEW_UP = ("scaled_0.97", "scaled_0.5")
+AWAY, UNSTABLE, COLLAPSE, ROOT, CONVEX, STEADY, SETTLES, BEST, WARPED = range(9)
+
+
+@pytest.fixture
+def rows():
+    made = {
+        name: row(
+            recall=recall / 100,
+            nmi=0.5,
+            avg_dtp=distance,
+            curve=(13.4, distance),
+            blew_up=(0, 1) if name in BLEW_UP else (),
+        )
+        for name, (recall, distance) in PUBLISHED.items()
+    }
+    for name, each in made.items():
+        each["title"] = (FUNCTIONS | WARPS)[name].title if name != "start" else "untrained"
+    return made
+
+
+def test_the_published_figures_hold_every_claim(rows):
+    assert verdicts(claims_of(rows)) == ["held"] * 9
+
+
+@pytest.mark.parametrize(
+    ("claim", "name", "change"),
+    [
+        (AWAY, "scaled_0.97", {"avg_dtp": 20.0}),
+        (COLLAPSE, "scaled_1.1", {"avg_dtp": 9.0}),
+        (ROOT, "root", {"avg_dtp": 13.5}),
+        (CONVEX, "square", {"avg_dtp": 12.0}),
+        (STEADY, "identity", {"avg_dtp": 11.0}),
+        (SETTLES, "warp_25", {"avg_dtp": 27.0}),
+        (BEST, "root", {"recall@1": 0.7}),
+        (WARPED, "warp_7.75", {"recall@1": 0.6}),
+    ],
+)
+def test_each_claim_can_fail(rows, claim, name, change):
+    rows[name]["mean"] |= change
+    found = claims_of(rows)
+    assert found[claim]["verdict"] == "not held"
+    assert rows[name]["title"] in found[claim]["numbers"]
+
+
+def test_running_away_asks_for_growth_to_the_end(rows):
+    for name in BLEW_UP:
+        rows[name]["blew_up"] = {}
+        rows[name]["avg_dtp_by_epoch"] = row(curve=(13, 60, 80, 84, 84.8))["avg_dtp_by_epoch"]
+    assert verdicts(claims_of(rows))[: UNSTABLE + 1] == ["held", "not held"]
+    rows["scaled_0.5"]["avg_dtp_by_epoch"] = row(curve=(13, 60, 99, 95, 93.7))["avg_dtp_by_epoch"]
+    assert claims_of(rows)[AWAY]["verdict"] == "not held"
+
+
+def test_what_the_seeds_cannot_tell_apart_is_undecided(rows):
+    rows["warp_7.75"]["deviation"]["recall@1"] = 0.02
+    assert claims_of(rows)[WARPED]["verdict"] == "undecided"
+
+
+def test_functions_differ_in_the_loss_alone():
+    base = tiny().model_dump(mode="json")
+    recipes = [recipe_of(base, function) for function in (FUNCTIONS | WARPS).values()]
+    assert len({recipe.model_copy(update={"loss": None}).model_dump_json() for recipe in recipes}) == 1
+    assert {recipe.loss.settings["scale"] for recipe in recipes} == {1.0}
+    assert len({str(recipe.loss) for recipe in recipes}) == len(recipes)
+
+
+def test_table_and_figure_show_what_blew_up(rows):
+    summary = ABOUT | {"rows": rows}
+    names = [cells[0].text for cells in table(summary).rows]
+    assert [name for name in names if name.startswith("**")] == ["**0.97 t1 - t2**", "**0.5 t1 - t2**"]
+    drawing = draw(summary)["functions"]
+    assert len(drawing.rows) == 2 * len(rows)
+    assert {each["function"] for each in drawing.rows} == {each["title"] for each in rows.values()}
+
+
+def test_the_summary_starts_every_curve_where_training_starts(rows, monkeypatch):
+    found = deepcopy(rows)
+    for each in found.values():
+        each["avg_dtp_by_epoch"] = each["avg_dtp_by_epoch"][1:]
+        del each["title"]
+    monkeypatch.setattr(functions, "summarise_variants", lambda *_: found)
+    summary = functions.summarise({})
+    assert all(each["avg_dtp_by_epoch"][0]["mean"] == 13.4 for each in summary["rows"].values())
+    assert verdicts(summary["claims"]) == ["held"] * 9
