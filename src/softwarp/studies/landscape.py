@@ -255,7 +255,8 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     drawn["landscape_surfaces"] = figures.draw_surfaces(functions, proxies, 65)
     drawn["landscape_proposition"] = figures.draw_proposition(functions, first[:2])
     disks = [{"function": name, **each} for name, each in summary["disks"].items()]
-    lemma = figures.draw_lemma(*lemma_functions().values(), first[:2], RADII)
+    increasing, falling = lemma_functions().values()
+    lemma = figures.draw_lemma(increasing, falling, first[:2], RADII)
     return {name: Drawing(each, rows) for name, each in drawn.items()} | {
         "landscape_lemma": Drawing(lemma, disks)
     }
