@@ -1,7 +1,10 @@
 """How Sphinx builds the site: `make docs`."""
 
 from importlib.metadata import version as installed
+from pathlib import Path
 from typing import Any
+
+from softwarp.explorer import page
 
 project = "softwarp"
 author = "The softwarp developers"
@@ -24,9 +27,13 @@ autodoc_default_options = {"exclude-members": "forward"}
 
 
 def setup(app: Any) -> None:
-    """Leave lengths like |e - p| alone, which Sphinx would take for substitutions."""
+    """Leave lengths like |e - p| alone, which Sphinx would take for substitutions; add the explorer."""
 
     def escape(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
         lines[:] = [line.replace("|", r"\|") for line in lines]
 
+    def write_explorer(app: Any, _error: Exception | None) -> None:
+        (Path(app.outdir) / "explorer_page.html").write_text(page(), encoding="utf-8")
+
     app.connect("autodoc-process-docstring", escape, priority=1000)
+    app.connect("build-finished", write_explorer)

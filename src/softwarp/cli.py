@@ -14,6 +14,7 @@ from softwarp.commands.compare import compare
 from softwarp.commands.demo import demo
 from softwarp.commands.embed import embed
 from softwarp.commands.evaluate import evaluate
+from softwarp.commands.explore import explore
 from softwarp.commands.export import export
 from softwarp.commands.losses import losses
 from softwarp.commands.reality_check import reality_check
@@ -50,6 +51,7 @@ for command in (
     serve,
     export,
     demo,
+    explore,
 ):
     app.command()(command)
 # A study has options of its own, which only its file knows.

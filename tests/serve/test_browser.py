@@ -1,21 +1,17 @@
 """The page in a real browser: search, walk, filter, map, lists; and nothing in its console."""
 
 import csv
-import shutil
 import time
 
 import numpy as np
 import pytest
+from support.browser import chromium, in_browser
 from support.tiny_index import glyph_index
 from support.tiny_server import serving
 
 from softwarp.serve.app import create_app
 
-pytest.importorskip("playwright", reason="playwright is not installed")
-from playwright.sync_api import sync_playwright
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium to look at the page with")
+pytestmark = in_browser
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +27,8 @@ def address(served):
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

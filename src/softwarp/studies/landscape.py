@@ -1,210 +1,129 @@
-"""Figure 3 of the paper, redrawn: the forces on an embedding, on a plane with two proxies.
+"""Optimisation landscapes of two and four proxies, their minima, Lemma 3.1 and Prop. 3.2.
 
-Its own proxy is at the origin, the other one at `OTHER`. Lines of force are the negative gradients that
-training gives an embedding (`softmax_loss` by autograd, with the paper's Delta). They do not belong to the
-loss that training prints: Delta lifts its value and has no gradient. So the surface under the lines is the
-loss of `felt`, the continuous function with the slopes of Eq. 7: it falls exactly along the lines.
-
-    python -m softwarp.studies.landscape --output docs/images/landscape.svg
+The planes show what embeddings *feel*: the loss with Delta held constant, which falls along the lines of
+force. The forces are the negative gradients that training gives. What the loss *says*, its value in training,
+is drawn beside it where it differs: on L_p (dotted) and as a surface.
 """
 
 import math
-import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import matplotlib
 import numpy as np
-import torch
 import typer
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import ListedColormap, LogNorm
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Circle
-from numpy.typing import NDArray
-from torch import Tensor
 
-from softwarp.figures import COLOURS, svg
-from softwarp.files import write_text
-from softwarp.losses.warped_softmax import softmax_loss
-from softwarp.losses.warps import Warp, identity, piecewise, power
+from softwarp.claims import claim, yes
+from softwarp.figures import Drawing
+from softwarp.studies.planes import (
+    Array,
+    Functions,
+    attractor,
+    circle_of,
+    direction_of,
+    line_of,
+    minima_of,
+    parse_functions,
+    plane_of,
+    window_of,
+)
+from softwarp.tables import Cell, Table
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.progress import Progress
 
-ALPHA, K1, K2 = 3.0, 0.65, 1.5  # the paper's Fig. 3 (d)
-OTHER = (4.0, 0.0)
-WINDOW = (-8.0, 8.0, -4.5, 4.5)  # left, right, bottom, top
-REACH = 40.0  # how far out along the line the force is followed
-LEVELS = np.logspace(-2, 1, 13)  # of the loss, the same in every panel
-FAINT = 1e-3  # no lines are drawn where the force is weaker
-NORM = LogNorm(LEVELS[0], LEVELS[-1])
-# The darker part of viridis: white lines stay visible on all of it.
-COLOUR_MAP = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.02, 0.8, 256)))
-ORANGE = COLOURS[0]
-LABEL_BOX: dict[str, Any] = {
-    "boxstyle": "round,pad=0.15",
-    "facecolor": "#30204a",
-    "edgecolor": "none",
-    "alpha": 0.85,
+PAPER = "Figs. 3, 5, 11, 12"
+FUNCTIONS = ("t", "t^2", "sqrt t", "warp(3, 0.65, 1.5)")  # the paper's Fig. 3
+PROXIES = {
+    "two": ((0.0, 0.0), (4.0, 0.0)),
+    "four": ((0.0, 0.0), (4.0, 0.0), (4.0, -4.0), (0.0, -4.0)),
 }
-OWN_MARK: dict[str, Any] = {
-    "marker": "*",
-    "color": ORANGE,
-    "markersize": 13,
-    "markeredgecolor": "white",
-    "zorder": 5,
-}
-OTHER_MARK: dict[str, Any] = {
-    "marker": "X",
-    "color": "black",
-    "markersize": 9,
-    "markeredgecolor": "white",
-    "zorder": 5,
-}
-PRINTED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
-SETTLES: dict[str, Any] = {
-    "marker": "o",
-    "color": ORANGE,
-    "markersize": 10,
-    "fillstyle": "none",
-    "markeredgewidth": 2,
-    "zorder": 6,
-}
+RADII = (2.5, 5.0, 7.0)  # of the disks of Lemma 3.1
+# Falls until 2, so that Lemma 3.1 does not hold for it.
+FALLING = Functions("|t - 2|", lambda t: (t - 2).abs(), lambda t: (t - 2).abs(), lambda t: t)
+SQUARES = 96  # of the grid on which minima are sought, across
 
 
-def felt(*, alpha: float, k1: float, k2: float) -> Warp:
-    """Return the continuous function with the slopes of `piecewise`: Delta as the constant (1 - k1) alpha.
+def main(
+    functions: Annotated[
+        list[str] | None,
+        typer.Argument(help="Some of t, t^2, sqrt t, 0.5t, warp(ALPHA,K1,K2). Default: the paper's."),
+    ] = None,
+    proxies: Annotated[
+        str, typer.Option(help="Places such as '0,0 4,0 0,3', its own first. Default: two, and four.")
+    ] = "",
+    *,
+    output: Path,
+    quick: bool,
+    progress: "Progress",
+) -> dict[str, Any]:
+    """Draw the landscapes of functions, with forces and minima, and test where minima lie.
 
-    >>> felt(alpha=2.0, k1=0.5, k2=2.0)(torch.tensor([1.0, 2.0, 3.0]))
-    tensor([1.5000, 2.0000, 4.0000])
+    \b
+    softwarp study landscape
+    softwarp study landscape 'warp(2,0.5,2)' 1.1t --proxies '0,0 4,0 0,3'
+
+    Trains nothing.
     """
-    warp = piecewise(alpha=alpha, k1=k1, k2=k2, delta=0.0)
-    return lambda t: warp(t) + (1 - k1) * alpha * (t < alpha).to(t.dtype)
+    texts = functions or list(FUNCTIONS)
+    places = {"given": parse_places(proxies)} if proxies else PROXIES
+    found = collect(texts, places, pairs=20 if quick else 200, progress=progress)
+    return {"columns": 65 if quick else 161} | summarise(found)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A panel: f1 as training has it, f1 whose loss is drawn, and f2."""
+def parse_places(text: str) -> tuple[tuple[float, float], ...]:
+    """Return the places that a text names.
 
-    title: str
-    own: Warp
-    drawn: Warp
-    other: Warp
-    note: str = ""
-    alpha: float | None = None
-
-
-WARP = piecewise(alpha=ALPHA, k1=K1, k2=K2)
-CASES = {
-    "t": Case("$f = t$: a plateau", identity, identity, identity, note="no force on the line"),
-    "t^2": Case(
-        "$f = t^2$: away, without end",
-        power(2.0),
-        power(2.0),
-        power(2.0),
-        note="outward, but\ntoo weak to draw",
-    ),
-    "sqrt t": Case(r"$f = \sqrt{t}$: onto the proxy", power(0.5), power(0.5), power(0.5)),
-    "warp": Case(
-        r"warp: to the radius $\alpha$", WARP, felt(alpha=ALPHA, k1=K1, k2=K2), identity, alpha=ALPHA
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Landscape:
-    """Arrays over the plane, [H, W], and over the line through both proxies, [L]."""
-
-    x: Array
-    y: Array
-    loss: Array
-    force: Array  # [H, W, 2]: minus the gradient that training gives
-    downhill: Array  # [H, W, 2]: minus the gradient of what is drawn
-    line: Array  # distance beyond its own proxy, away from the other one
-    pull: Array  # force along the line, outward positive, with an unsaturated softmax
-    line_loss: Array  # what is drawn
-    line_value: Array  # what training prints
-
-
-def collect(columns: int = 161) -> dict[str, Landscape]:
-    """Return loss and force of each case over `WINDOW`, that many columns wide, and along the line."""
-    return {name: _landscape(case, columns) for name, case in CASES.items()}
-
-
-def _landscape(case: Case, columns: int) -> Landscape:
-    left, right, bottom, top = WINDOW
-    rows = 1 + round((columns - 1) * (top - bottom) / (right - left))
-    x, y = np.linspace(left, right, columns), np.linspace(bottom, top, rows)
-    plane = torch.tensor(np.stack(np.meshgrid(x, y), axis=-1)).reshape(-1, 2)
-    loss, downhill = _loss_and_force(plane, case.drawn, case.other)
-    force = _loss_and_force(plane, case.own, case.other)[1].reshape(rows, columns, 2)
-    distances = np.linspace(-right, REACH, 1 + 32 * round(REACH + right))
-    line = torch.tensor(np.stack([-distances, np.zeros_like(distances)], axis=1))
-    return Landscape(
-        x=x,
-        y=y,
-        loss=loss.reshape(rows, columns),
-        force=force,
-        downhill=downhill.reshape(rows, columns, 2),
-        line=distances,
-        # A small scale changes how strong forces are, not where they point.
-        pull=-_loss_and_force(line, case.own, case.other, scale=1e-3)[1][:, 0] / 1e-3,
-        line_loss=_loss_and_force(line, case.drawn, case.other)[0],
-        line_value=_loss_and_force(line, case.own, case.other)[0],
-    )
-
-
-def _loss_and_force(points: Tensor, own: Warp, other: Warp, scale: float = 1.0) -> tuple[Array, Array]:
-    """Return the loss of each point [N] and its negative gradient [N, 2]."""
-    embeddings = points.clone().requires_grad_()
-    proxies = torch.tensor([(0.0, 0.0), OTHER], dtype=points.dtype)
-    labels = torch.zeros(len(points), dtype=torch.long)
-    loss = softmax_loss(embeddings, proxies, labels, own=own, other=other, scale=scale)
-    (gradient,) = torch.autograd.grad(loss.sum(), embeddings)
-    return loss.detach().numpy(), -gradient.numpy()
-
-
-def summarise(landscapes: dict[str, Landscape]) -> dict[str, dict[str, float | None]]:
-    """Return for each case where embeddings settle, and how the drawn loss relates to the forces.
-
-    `attractor` is a distance beyond its own proxy: 0 on the proxy, infinity when nothing holds embeddings,
-    None when no force acts on the line at all. The losses are those drawn; `value_at_proxy` is what
-    training prints. `alignment` is the smallest cosine between the force and the drawn slope.
+    >>> parse_places("0,0 4,0.5")
+    ((0.0, 0.0), (4.0, 0.5))
     """
+    try:
+        places = tuple((float(x), float(y)) for x, y in (pair.split(",") for pair in text.split()))
+    except ValueError:
+        places = ()
+    if len(set(places)) < 2 or len(set(places)) != len(places):
+        raise ValueError(f"--proxies {text!r}: give at least two different places, such as '0,0 4,0'")
+    return places
+
+
+def collect(
+    texts: list[str], places: Mapping[str, Any], *, pairs: int, progress: "Progress | None" = None
+) -> dict[str, Any]:
+    """Return for each function and set of proxies where embeddings settle, and the same for random pairs."""
+    rows = []
+    for text in texts:
+        functions = parse_functions(text)
+        for name, proxies in places.items():
+            rows.append({"function": text, "proxies": name} | judge(functions, np.array(proxies)))
+    errors = []
+    bar = progress.add_task("random pairs", total=pairs) if progress else None
+    for seed in range(pairs):
+        errors.append(random_pair(seed))
+        if progress and bar is not None:
+            progress.advance(bar)
+    disks = {name: disk_errors(functions, pairs) for name, functions in lemma_functions().items()}
+    return {"functions": texts, "proxies": dict(places), "rows": rows, "random": errors, "disks": disks}
+
+
+def judge(functions: Functions, proxies: Array) -> dict[str, Any]:
+    """Return where embeddings settle: on L_p with two proxies, and the minima of the plane.
+
+    `settles` is a distance beyond its own proxy: 0 on it, "infinity" when nothing holds embeddings, None when
+    no force acts on the line. `alignment` is the smallest cosine between force and slope of what is felt.
+    """
+    window = window_of(proxies, functions.alpha)
+    line, plane = line_of(functions, proxies, 0.0, 40.0), plane_of(functions, proxies, window, 65)
+    minima = minima_of(functions, proxies, window, SQUARES + 1)
+    settles = attractor(line.distance, line.pull) if len(proxies) == 2 else None
     return {
-        name: {
-            "attractor": attractor(landscape.line, landscape.pull),
-            "loss_at_proxy": _at(landscape, 0.0, landscape.line_loss),
-            "loss_at_alpha": _at(landscape, ALPHA, landscape.line_loss),
-            "loss_at_twice_alpha": _at(landscape, 2 * ALPHA, landscape.line_loss),
-            "value_at_proxy": _at(landscape, 0.0, landscape.line_value),
-            "alignment": _alignment(landscape.force, landscape.downhill),
-        }
-        for name, landscape in landscapes.items()
+        "settles": "infinity" if settles == math.inf else settles,
+        "minima": minima.tolist(),
+        "distances": np.linalg.norm(minima - proxies[0], axis=1).tolist(),
+        "felt_on_proxy": float(line.felt[0]),
+        "said_on_proxy": float(line.said[0]),
+        "alignment": _alignment(plane.force, plane.downhill),
     }
-
-
-def attractor(line: Array, pull: Array) -> float | None:
-    """Return the first point beyond the proxy where the pull is no longer outward; 0, infinity or None.
-
-    >>> attractor(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 1.0, -1.0, -1.0]))
-    3.0
-    """
-    beyond = line > 0
-    line, pull = line[beyond], pull[beyond]
-    if np.abs(pull).max() < 1e-9:
-        return None
-    turns = np.flatnonzero((pull[:-1] > 0) & (pull[1:] <= 0))
-    if len(turns):
-        return float(line[turns[0] + 1])
-    return 0.0 if pull[0] < 0 else math.inf
-
-
-def _at(landscape: Landscape, distance: float, values: Array) -> float:
-    return float(np.interp(distance, landscape.line, values))
 
 
 def _alignment(force: Array, downhill: Array) -> float:
@@ -213,133 +132,138 @@ def _alignment(force: Array, downhill: Array) -> float:
     return float(((force * downhill).sum(-1)[some] / lengths[some]).min())
 
 
-def draw(landscapes: dict[str, Landscape]) -> Figure:
-    """Return the figure: for each case the plane, and under it the loss along the line.
+def random_pair(seed: int) -> dict[str, float]:
+    """Return how many minima two random proxies and a random warp have, and how far the lowest is from alpha.
 
-    All panels share one colour scale, so a dark place is a low loss in each of them. It is
-    logarithmic: a loss and its logarithm have the same level lines, and the low parts become visible.
+    The error is the distance to the point on L_p at alpha beyond its own proxy, in squares of the grid.
     """
-    figure = Figure(figsize=(10, 8.2), dpi=144, layout="compressed")
-    axes = figure.subplots(4, 2, sharex=True, sharey="row", height_ratios=(9, 4, 9, 4))
-    for number, (name, landscape) in enumerate(landscapes.items()):
-        row, column = 2 * (number // 2), number % 2
-        _draw_plane(axes[row, column], landscape, CASES[name])
-        _draw_line(axes[row + 1, column], landscape, CASES[name])
-        axes[row, column].set_title(f"({'abcd'[number]})  {CASES[name].title}", loc="left", fontsize=11)
-    for row, label in enumerate(("", "loss on $L_p$") * 2):
-        axes[row, 0].set_ylabel(label)
-    for column in range(2):
-        axes[-1, column].set_xlabel("position on $L_p$, the line through both proxies")
-    _draw_keys(figure, axes)
-    return figure
+    generator = np.random.default_rng(seed)
+    proxies = generator.normal(0, 3, (2, 2))
+    alpha, k1, k2 = generator.uniform((0.5, 0.1, 1.05), (6.0, 0.95, 2.5)).round(3)
+    functions = parse_functions(f"warp({alpha},{k1},{k2})")
+    window = window_of(proxies, alpha)
+    found = minima_of(functions, proxies, window, SQUARES + 1)
+    expected = proxies[0] + alpha * direction_of(proxies)
+    square = (window[1] - window[0]) / SQUARES
+    error = float(np.linalg.norm(found[0] - expected)) / square if len(found) else math.inf
+    return {"minima": len(found), "error": error}
 
 
-def _draw_plane(axes: Axes, landscape: Landscape, case: Case) -> None:
-    loss = landscape.loss.clip(LEVELS[0] / 2, LEVELS[-1] * 2)
-    surface: dict[str, Any] = {"cmap": COLOUR_MAP, "norm": NORM, "extend": "both", "rasterized": True}
-    axes.contourf(landscape.x, landscape.y, loss, LEVELS, **surface)
-    _draw_force(axes, landscape)
-    axes.axhline(0, color="white", linewidth=0.8, linestyle=(0, (1, 2)))
-    if case.alpha:
-        circle: dict[str, Any] = {
-            "fill": False,
-            "color": ORANGE,
-            "linewidth": 1.5,
-            "linestyle": "--",
-            "zorder": 4,
-        }
-        axes.add_patch(Circle((0, 0), case.alpha, **circle))
-    axes.plot(0, 0, **OWN_MARK)
-    axes.plot(*OTHER, **OTHER_MARK)
-    axes.plot(-_settles(landscape), 0, **SETTLES)
-    for x, y, text in ((0.3, 0.75, "$p_c$"), (OTHER[0] + 0.3, 0.75, "$p_{c'}$"), (-7.7, 0.0, case.note)):
-        if text:
-            axes.text(x, y, text, color="white", va="center", bbox=LABEL_BOX)
-    axes.set(aspect="equal", xlim=WINDOW[:2], ylim=WINDOW[2:])
+def lemma_functions() -> dict[str, Functions]:
+    """Return the functions that the lemma is shown with: an increasing one, and one that falls at first."""
+    return {"increasing": parse_functions(FUNCTIONS[-1]), "falling": FALLING}
 
 
-def _settles(landscape: Landscape) -> float:
-    """Return the attractor for drawing: NaN, which is not drawn, where there is none in reach."""
-    place = attractor(landscape.line, landscape.pull)
-    return math.nan if place is None or math.isinf(place) else place
+def disk_errors(functions: Functions, disks: int) -> dict[str, float]:
+    """Return the largest angle between L_p and the lowest and highest points of random disks, in degrees."""
+    generator = np.random.default_rng(0)
+    lowest, highest = 0.0, 0.0
+    for _ in range(disks):
+        proxies, radius = generator.normal(0, 2, (2, 2)), float(generator.uniform(0.5, 8.0))
+        angles, _, z = circle_of(functions, proxies, radius)
+        lowest = max(lowest, abs(float(angles[z.argmin()])))
+        highest = max(highest, math.pi - abs(float(angles[z.argmax()])))
+    return {"lowest": math.degrees(lowest), "highest": math.degrees(highest)}
 
 
-def _draw_force(axes: Axes, landscape: Landscape) -> None:
-    strength = np.linalg.norm(landscape.force, axis=-1)
-    u, v = np.where(strength > FAINT, landscape.force.transpose(2, 0, 1), np.nan)
-    starts = [(landscape.x[column], landscape.y[row]) for row, column in _starts(u, v)]
-    unbroken: dict[str, Any] = {
-        "start_points": starts,
-        "density": 1,
-        "maxlength": 3,
-        "broken_streamlines": False,
+def summarise(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was found, with random pairs in a few numbers, and what the paper claims of it."""
+    errors = [each["error"] for each in found["random"]]
+    random = {
+        "pairs": len(errors),
+        "with_one_minimum": sum(each["minima"] == 1 for each in found["random"]),
+        "largest_error": max(errors),
+        "squares": SQUARES,
     }
-    axes.streamplot(landscape.x, landscape.y, u, v, color="white", linewidth=0.7, arrowsize=0.7, **unbroken)
+    return {**found, "random": random, "claims": claims_of(found, random)}
 
 
-def _starts(u: Array, v: Array) -> list[tuple[int, int]]:
-    """Return rows and columns that lines go through: between the proxies, and where lines cross edges."""
-    rows, columns = u.shape
-    middle = [(rows * i // 16, columns * 5 // 8) for i in range(1, 16)]
-    edges = [(row, columns * i // 16) for i in range(1, 16) for row in (1, rows - 2)]
-    left = [(rows * i // 10, 1) for i in range(1, 10)]
-    starts = middle + [at for at in edges if abs(v[at]) > abs(u[at]) / 3]
-    starts += [at for at in left if abs(u[at]) > abs(v[at])]
-    return [at for at in starts if not np.isnan(u[at])]
-
-
-def _draw_line(axes: Axes, landscape: Landscape, case: Case) -> None:
-    x = -landscape.line
-    axes.plot(x, landscape.line_loss, color="black", linewidth=1.5)
-    if case.alpha:
-        axes.plot(x, landscape.line_value, **PRINTED)
-    axes.plot(-_settles(landscape), _at(landscape, _settles(landscape), landscape.line_loss), **SETTLES)
-    axes.set(yscale="log", ylim=(5e-3, 20), xlim=WINDOW[:2], yticks=[0.01, 0.1, 1, 10])
-    axes.minorticks_off()
-    on, at, twice = (_at(landscape, distance, landscape.line_loss) for distance in (0.0, ALPHA, 2 * ALPHA))
-    numbers = rf"on $p_c$ {on:.2g}, at $\alpha$ {at:.2g}, at $2\alpha$ {twice:.2g}"
-    axes.text(-7.7, 9, numbers, fontsize=9, va="center")
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_keys(figure: Figure, axes: Any) -> None:
-    bar = figure.colorbar(
-        ScalarMappable(NORM, COLOUR_MAP),
-        ax=axes,
-        extend="both",
-        aspect=50,
-        label="loss, one scale for all panels",
-    )
-    bar.minorticks_off()
-    handles = [
-        Line2D([], [], **OWN_MARK, linestyle="", label="own proxy $p_c$"),
-        Line2D([], [], **OTHER_MARK, linestyle="", label="other proxy $p_{c'}$"),
-        Line2D([], [], **SETTLES, linestyle="", label="where embeddings settle"),
-        Line2D([], [], color=ORANGE, linestyle="--", label=r"radius $\alpha$"),
-        Line2D([], [], **PRINTED, label=r"value in training, with $\Delta$"),
+def claims_of(found: Mapping[str, Any], random: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the paper's claims about landscapes, each with its verdict."""
+    increasing, falling = found["disks"]["increasing"], found["disks"]["falling"]
+    settled = {row["function"]: row["settles"] for row in found["rows"] if row["proxies"] == "two"}
+    claims = [
+        (
+            "a warp has one minimum, at alpha on the line (Prop. 3.2)",
+            random["with_one_minimum"] == random["pairs"] and random["largest_error"] <= 1,
+            f"{random['pairs']} random pairs and warps, at most {random['largest_error']:.2g} squares away",
+        ),
+        (
+            "on every disk the best and the worst point are on the line if f1 increases (Lemma 3.1)",
+            max(increasing.values()) < 1,
+            f"{random['pairs']} random disks, at most {max(increasing.values()):.2g} degrees away",
+        ),
+        (
+            "and not if f1 falls somewhere (Lemma 3.1)",
+            falling["lowest"] > 1,
+            f"with |t - 2|, up to {falling['lowest']:.0f} degrees away",
+        ),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    expected = {"t": (None, "a plateau"), "t^2": ("infinity", "no minimum"), "sqrt t": (0.0, "on the proxy")}
+    claims += [
+        (f"{text}: {words}", settled[text] == place, f"settles: {settled[text]}")
+        for text, (place, words) in expected.items()
+        if text in settled
+    ]
+    return [claim(text, yes(held), numbers) for text, held, numbers in claims]
 
 
-def main(
-    output: Annotated[Path, typer.Option(help="Where the figure goes.")] = Path("landscape.svg"),
-) -> None:
-    """Draw the landscapes of four functions and print what they show as numbers."""
-    landscapes = collect()
-    for name, numbers in summarise(landscapes).items():
-        typer.echo(f"{name:8}" + "  ".join(f"{key} {value}" for key, value in numbers.items()))
-    write_text(output, _shortened(svg(draw(landscapes))))
+def table(summary: Mapping[str, Any]) -> Table:
+    """Return where embeddings settle, a row for each function and set of proxies.
 
-
-def _shortened(text: str) -> str:
-    """Return the SVG with one decimal in its paths: half the size, the same picture.
-
-    >>> _shortened('<path d="M 1.23456 7.0"/>')
-    '<path d="M 1.2 7.0"/>'
+    Distances are from its own proxy; the losses felt and said are those of an embedding on it.
     """
-    return re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), text)
+    heads = ("functions", "proxies", "settles at", "minima", "distance", "felt", "said")
+    rows = [
+        (
+            row["function"],
+            str(len(summary["proxies"][row["proxies"]])),
+            _place(row),
+            str(len(row["minima"])),
+            ", ".join(f"{each:.2f}" for each in row["distances"]) or "-",
+            f"{row['felt_on_proxy']:.3g}",
+            f"{row['said_on_proxy']:.3g}",
+        )
+        for row in summary["rows"]
+    ]
+    title = "Where embeddings settle: on L_p, and minima of the plane by their distance from its own proxy"
+    return Table(heads, tuple(tuple(map(Cell, row)) for row in rows), title=title, words=2)
 
 
-if __name__ == "__main__":
-    typer.run(main)
+def _place(row: Mapping[str, Any]) -> str:
+    if row["settles"] is None:
+        return "anywhere" if row["proxies"] == "two" else "-"
+    return row["settles"] if isinstance(row["settles"], str) else f"{row['settles']:.2f}"
+
+
+def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
+    """Return the planes of each set of proxies, pairs and all together, surfaces, lemma and proposition."""
+    from softwarp.studies import landscape_figures as figures
+
+    functions = [parse_functions(text) for text in summary["functions"]]
+    proxies = {name: np.array(places) for name, places in summary["proxies"].items()}
+    columns, rows = int(summary["columns"]), [_flat(row) for row in summary["rows"]]
+    first, last, warp = next(iter(proxies.values())), [*proxies.values()][-1], functions[-1]
+    drawn: dict[str, Figure] = {}
+    for name, places in proxies.items():
+        key = "landscape" if len(places) == 2 else f"landscape_{name}"
+        drawn[key] = figures.draw_functions(functions, places, columns)
+    if len(last) > 2:
+        drawn["landscape_pairs"] = figures.draw_pairs(warp, last, columns)
+    if warp.alpha is not None:
+        drawn["landscape_felt_and_said"] = figures.draw_felt_and_said(warp, first, columns)
+    drawn["landscape_surfaces"] = figures.draw_surfaces(functions, proxies, 65)
+    drawn["landscape_proposition"] = figures.draw_proposition(functions, first[:2])
+    disks = [{"function": name, **each} for name, each in summary["disks"].items()]
+    increasing, falling = lemma_functions().values()
+    lemma = figures.draw_lemma(increasing, falling, first[:2], RADII)
+    return {name: Drawing(each, rows) for name, each in drawn.items()} | {
+        "landscape_lemma": Drawing(lemma, disks)
+    }
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, object]:
+    """Return a row for CSV: one column for each number, the lowest minimum alone."""
+    x, y = row["minima"][0] if row["minima"] else ("", "")
+    rest = {key: value for key, value in row.items() if key not in ("minima", "distances")}
+    return rest | {"minima": len(row["minima"]), "x": x, "y": y}

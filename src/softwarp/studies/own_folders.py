@@ -7,7 +7,6 @@ features on the test classes: MAP@R, paired by class, into results/own_folders.j
 Times and crops follow from how fast the machine is, so run nothing else beside it.
 """
 
-import gzip
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,10 +16,10 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from softwarp.data.glyphs import load_glyphs
+from softwarp.data.idx import read_idx
 from softwarp.evaluate import map_at_r_per_class
 from softwarp.files import write_json
 from softwarp.metrics import bootstrap_over_classes
@@ -72,16 +71,10 @@ def _photograph(pixels: torch.Tensor, generator: np.random.Generator) -> Image.I
 
 def fashion_part(root: Path, per_class: int) -> Iterator[Picture]:
     """The first test images of each of FashionMNIST's ten kinds."""
-    images, labels = (_idx(root / f"t10k-{part}-ubyte.gz") for part in ("images-idx3", "labels-idx1"))
+    images, labels = (read_idx(root / f"t10k-{part}-ubyte") for part in ("images-idx3", "labels-idx1"))
     for label in range(10):
         for place in np.flatnonzero(labels == label)[:per_class]:
             yield f"kind_{label}", f"{place:05d}", Image.fromarray(images[place]).convert("RGB")
-
-
-def _idx(path: Path) -> NDArray[np.uint8]:
-    content = gzip.decompress(path.read_bytes())
-    sizes = np.frombuffer(content, ">i4", content[3], offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * len(sizes)).reshape(sizes)
 
 
 def write_folder(folder: Path, pictures: Iterator[Picture]) -> None:
