@@ -61,8 +61,12 @@ def test_floats_are_refused_where_bytes_belong(glyph_run):
 
 
 def test_a_folder_that_is_no_run_says_what_one_is(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nothing is not a finished"):
+    with pytest.raises(FileNotFoundError, match="nothing is neither a run"):
         softwarp.load(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match="did you mean resnet50"):
+        softwarp.load("resnet5o")
+    with pytest.raises(FileNotFoundError, match="is not a finished"):
+        softwarp.load(tmp_path)
     (tmp_path / "seed-0").mkdir()
     with pytest.raises(FileNotFoundError, match="seed-0"):
         softwarp.load(tmp_path)

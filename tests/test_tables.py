@@ -54,6 +54,24 @@ def test_figures():
     assert metric_title("queries_without_positives") == "Queries without positives"
 
 
+def test_a_narrow_terminal_shows_every_figure_beside_its_row():
+    heads = ("loss", *(f"figure {number}" for number in range(9)))
+    rows = tuple(
+        (Cell(name), *(Cell(f"{name[0]}{number}") for number in range(9))) for name in ("warp", "hist")
+    )
+    out = io.StringIO()
+    Console(file=out, width=60).print(Table(heads, rows, title="narrow").terminal())
+    lines = out.getvalue().splitlines()
+    for name in ("warp", "hist"):
+        shown = [line for line in lines if f" {name} " in line]
+        assert len(shown) > 1
+        assert [cell for line in shown for cell in line.replace("│", " ").split() if cell != name] == [
+            f"{name[0]}{number}" for number in range(9)
+        ]
+    assert max(map(len, lines)) <= 60
+    assert out.getvalue().count("narrow") == 1
+
+
 def test_names_do_not_reach_the_terminal_raw():
     out = io.StringIO()
     table = metric_table([Row(("\x1b[2Jrun [red]",), {"recall@1": 0.5})], ("recall@1",), ("run",))

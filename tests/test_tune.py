@@ -89,15 +89,22 @@ def test_the_gaussian_process_needs_fewer_trials_than_chance(tmp_path, formula):
     assert medians["gp"] < medians["random"], medians
 
 
-def test_workers_that_start_together_draw_different_trials_and_a_resumed_one_the_same(tmp_path, formula):
+def test_workers_that_start_together_draw_different_trials_and_the_same_search_the_same(tmp_path, formula):
     whole = search(tmp_path / "whole", 8)
     assert len({trial.settings[RATE] for trial in whole.trials}) == 8
-    search(tmp_path / "parts", 3)
-    parts = search(tmp_path / "parts", 8)
-    drawn = [{trial.number: trial.settings for trial in study.trials} for study in (whole, parts)]
-    assert drawn[0][0] == drawn[1][0]
-    other = tune.search(TINY.model_copy(update={"seed": 1}), tmp_path / "seed", trials=1, space=SPACE)
-    assert other.best.settings != drawn[0][0]
+    again = search(tmp_path / "again", 8)
+    drawn = [{trial.number: trial.settings for trial in study.trials} for study in (whole, again)]
+    assert drawn[0] == drawn[1]
+    other = tune.search(TINY.model_copy(update={"seed": 1}), tmp_path / "seed", trials=2, space=SPACE)
+    assert {trial.number: trial.settings for trial in other.trials}[1] != drawn[0][1]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "random"])
+def test_the_first_trial_has_the_recipe_s_own_settings(sampler, tmp_path, formula):
+    for trials in (1, 2):  # once, however often it is resumed
+        study = tune.search(TINY, tmp_path / "search", trials=trials, space=SPACE, sampler=sampler)
+    own = [trial.settings for trial in study.trials if trial.settings[RATE] == TINY.phases[0].learning_rate]
+    assert own == [{RATE: 0.005, "loss.settings.alpha": 4.0}]
 
 
 @pytest.mark.parametrize("place", ["asked", "began", "ended"])

@@ -1,30 +1,36 @@
-"""Writes the tables in the README from results/: python tools/readme_tables.py"""
+"""Writes the tables in the README and in docs/ from results/: python tools/readme_tables.py"""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from softwarp.benchmark import Benchmark
 from softwarp.files import write_text
+from softwarp.reality_table import RealityCheck, figures_of
+from softwarp.reality_table import table as table_of_reality_check
+from softwarp.report.benchmark import benchmark_table
 from softwarp.studies.demo import METRICS
 from softwarp.tables import Cell, Row, Table, metric_table
 
-README = Path("README.md")
 RESULTS = Path("results")
 
 
 def main() -> None:
-    """Write the tables into README.md."""
-    write_text(README, with_tables(README.read_text(), RESULTS))
+    """Write the tables into the pages that have them."""
+    for page, names in PAGES.items():
+        write_text(Path(page), with_tables(Path(page).read_text(), RESULTS, names))
 
 
-def with_tables(text: str, results: Path) -> str:
-    """Return the text, with what is between each pair of markers rebuilt from `results`."""
-    for name, table in (("demo", demo_table), ("benchmark_loss", benchmark_table)):
+def with_tables(text: str, results: Path, names: tuple[str, ...]) -> str:
+    """Return the text, with what is between the markers of each table rebuilt from `results`."""
+    for name in names:
         start, end = f"<!-- table: {name} -->\n", f"<!-- end of table: {name} -->"
         before, rest = text.split(start)
         after = rest.split(end)[1]
-        content = json.loads((results / f"{name}.json").read_text())
-        text = before + start + table(content) + end + after
+        file = results / f"{name}.json"  # not measured yet: no table
+        table = TABLES[name](json.loads(file.read_text())) if file.exists() else ""
+        text = before + start + table + end + after
     return text
 
 
@@ -34,15 +40,160 @@ def demo_table(content: dict[str, Any]) -> str:
     table = metric_table(rows, METRICS, ("unseen characters",))
     note = (
         f"\nMean and deviation over {content['seeds']} seeds, by `{content['command']}` "
-        "([results/demo.json](results/demo.json)). Hyper-parameters were searched on validation characters "
-        "with the same number of trials for each loss "
-        "([results/demo_search.json](results/demo_search.json)). AvgDTP is the mean distance from training "
-        "embeddings to their own proxy; ProxyNCA++ measures it on the unit sphere.\n"
+        f"([results/demo.json](results/demo.json)). {_differences(content.get('differences', {}))}"
+        "Hyper-parameters were searched on validation characters with the same number of trials for each "
+        "loss ([results/demo_search.json](results/demo_search.json)). AvgDTP is the mean distance from "
+        "training embeddings to their own proxy; ProxyNCA++ measures it on the unit sphere.\n"
     )
     return table.markdown() + note
 
 
-def benchmark_table(content: dict[str, Any]) -> str:
+def _differences(found: dict[str, Any]) -> str:
+    """Return a sentence on how the warped softmax differs from each of the others."""
+    parts = [
+        f"{_points(each['map@r'])} points of MAP@R from {title} (95% interval "
+        f"{' to '.join(_points(end) for end in each['interval'])})"
+        for title, each in found.items()
+    ]
+    return f"Paired by seed, the warped softmax differs by {' and '.join(parts)}. " if parts else ""
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"
+
+
+def losses_table(content: dict[str, Any]) -> str:
+    """Return the table of a benchmark and the command that made it."""
+    outcome = Benchmark.model_validate(content)
+    return f"{benchmark_table(outcome).markdown()}\n`{outcome.command}`\n"
+
+
+def reality_check_table(content: dict[str, Any]) -> str:
+    """Return the table of a reality check and the command that made it."""
+    outcome = RealityCheck.model_validate(content)
+    rows = {entry.title: figures_of(entry) for entry in outcome.entries}
+    return f"{table_of_reality_check(rows, outcome.sizes).markdown()}\n`{outcome.command}`\n"
+
+
+def search_table(content: dict[str, Any]) -> str:
+    """Return how softwarp's indexes compare with bare faiss, a row per kind, and embedding with the model."""
+    heads = ("index", "vectors", "build", "a batch of 200", "one query", "own memory", "recall@10")
+    rows = tuple(
+        (
+            Cell(f"`{kind}`"),
+            Cell(f"{content[kind]['rows']:,} x {content[kind]['dimensions']}"),
+            Cell(f"{content[kind]['build']['time_ratio']:.2f}x"),
+            *(Cell(_pace(content[kind]["search"][name])) for name in ("batch", "single")),
+            Cell(
+                " / ".join(
+                    f"{content[kind]['memory'][who]['own_megabytes']}" for who in ("softwarp", "faiss")
+                )
+            ),
+            Cell(f"{content[kind]['search']['recall@10']:.3f}"),
+        )
+        for kind in ("flat", "hnsw", "ivfpq")
+    )
+    embedding = content["embedding"]
+    note = (
+        "\nTime as a multiple of bare faiss with the same settings, and softwarp's queries per second; own "
+        "memory in megabytes, softwarp's / faiss's, without mapped files. `softwarp embed` takes "
+        f"{embedding['tensors']['time_ratio']:.2f}x the bare forward pass on ready tensors, "
+        f"{embedding['files']['time_ratio']:.2f}x from JPEG files. By `python benchmarks/search.py` "
+        "([results/benchmark_search.json](../results/benchmark_search.json)).\n"
+    )
+    return Table(heads, rows).markdown() + note
+
+
+def _pace(row: dict[str, Any]) -> str:
+    return f"{row['time_ratio']:.2f}x, {row['softwarp_queries_per_second']:,.0f} per second"
+
+
+def serve_table(content: dict[str, Any]) -> str:
+    """Return answers per second and waiting times, in words."""
+    served, bare = content["served"], content["bare_model"]
+    search, thumbnail = served["search"], served["thumbnail"]
+    return (
+        f"{served['clients']} clients for a minute on two cores, which they share with the server: "
+        f"{search['answers']:,} searches by photograph, {served['errors']} errors, "
+        f"{search['per_second']:.0f} per second where the model alone embeds "
+        f"{bare['images_per_second']:.0f}. Half were answered within "
+        f"{search['p50_milliseconds'] / 1000:.1f} s ({content['p50_of_least_possible']:.1f} times what "
+        f"{served['clients']} in line for the bare model take), "
+        f"99% within {search['p99_milliseconds'] / 1000:.1f} s; thumbnails meanwhile took "
+        f"{thumbnail['p50_milliseconds']:.0f} ms. By `python benchmarks/serve.py` "
+        "([results/benchmark_serve.json](../results/benchmark_serve.json)).\n"
+    )
+
+
+def automatic_table(content: dict[str, Any]) -> str:
+    """Return the automatic and the tuned losses from both starts, a table per data set."""
+    parts = []
+    for data, title in (("glyphs", "glyphs, test characters"), ("cub", "CUB, classes 51 to 100")):
+        if data not in content:
+            continue
+        rows = [Row((name,), row["mean"], row["deviation"]) for name, row in content[data]["rows"].items()]
+        table = metric_table(rows, ("recall@1", "map@r", "avg_dtp"), (title,))
+        trials = {len(search["trials"]) for search in content[data]["searches"].values()}
+        parts.append(
+            f"{table.markdown()}\nMean and deviation over {content[data]['seeds']} seeds; each search had "
+            f"{'/'.join(map(str, trials))} trials. By `{content[data]['command']}` "
+            "([results/automatic_warp.json](../results/automatic_warp.json)).\n"
+        )
+    return "\n".join(parts)
+
+
+def cases_table(content: dict[str, Any]) -> str:
+    """Return MAP@R of the automatic warp beside the best fixed setting of a search, a row per case."""
+    rows = tuple(
+        (
+            Cell(row["case"]),
+            *(Cell(f"{100 * row[key]:.1f}") for key in ("automatic", "best_fixed")),
+            Cell(_points(row["difference"])),
+        )
+        for row in content["rows"]
+    )
+    heads = ("MAP@R on validation characters", "automatic", "best fixed", "difference")
+    trials = len(content["rows"][0]["trials"])
+    return (
+        Table(heads, rows).markdown()
+        + f"\nThe best of {trials} trials of scale, alpha and proxy rate as plain numbers, judged on these "
+        f"classes, so it is flattered. One seed. By `{content['command']}` "
+        "([results/automatic_cases.json](../results/automatic_cases.json)).\n"
+    )
+
+
+def folders_table(content: dict[str, Any]) -> str:
+    """Return what the default gave on small folders, beside the frozen features."""
+    rows = tuple(
+        (
+            Cell(row["folder"].replace("_", " ")),
+            Cell(f"{row['images']:,}"),
+            Cell(f"{row['crop']} px"),
+            Cell(f"{100 * row['frozen']:.1f}"),
+            Cell(f"{100 * sum(row['trained']) / len(row['trained']):.1f}"),
+            Cell(" to ".join(_points(end) for end in row["interval"])),
+            Cell(f"{row['minutes']:.0f}"),
+        )
+        for row in content["rows"]
+    )
+    heads = (
+        "folder",
+        "images",
+        "crop",
+        "MAP@R frozen",
+        "trained",
+        "95% interval of the difference",
+        "minutes",
+    )
+    return (
+        Table(heads, rows).markdown()
+        + f"\nTest classes, default settings, mean over {content['seeds']} seeds; interval over classes, "
+        f"paired. Minutes are those of all seeds together. By `{content['command']}` "
+        "([results/own_folders.json](../results/own_folders.json)).\n"
+    )
+
+
+def speed_table(content: dict[str, Any]) -> str:
     """Return time (multiples of the bare products) and peak memory of each loss, one column per size."""
     sizes = content["sizes"]
     heads = [f"N={size['samples']:,} C={size['classes']:,} D={size['dimensions']}" for size in sizes]
@@ -65,6 +216,26 @@ def _figures(row: dict[str, Any]) -> str:
     memory = f"{row['peak_megabytes']:,.0f} MB" if "peak_megabytes" in row else ""
     return ", ".join(filter(None, (time, memory))) or row["status"]
 
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "demo": demo_table,
+    "benchmark_loss": speed_table,
+    "benchmark_glyphs": losses_table,
+    "reality_check_glyphs": reality_check_table,
+    "benchmark_search": search_table,
+    "benchmark_serve": serve_table,
+    "automatic_warp": automatic_table,
+    "automatic_cases": cases_table,
+    "own_folders": folders_table,
+}
+PAGES = {
+    "README.md": ("demo", "benchmark_loss"),
+    "docs/fair.md": ("benchmark_glyphs", "reality_check_glyphs"),
+    "docs/loss.md": ("automatic_warp", "automatic_cases"),
+    "docs/training.md": ("own_folders",),
+    "docs/searching.md": ("benchmark_search",),
+    "docs/serve.md": ("benchmark_serve",),
+}
 
 if __name__ == "__main__":
     main()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,8 @@ def load(run: Path | str, *, device: str | torch.device | None = None) -> Embedd
     exported = find_model_folder(run)
     if exported is not None:
         return _from_model_folder(exported, place)
+    if not Path(run).exists():
+        raise FileNotFoundError(_what_it_may_be(str(run)))
     folder = Run(Path(run))
     recipe, result = folder.recipe(), folder.result()
     network = Embedder(**recipe.model.model_dump() | {"pretrained": False})
@@ -136,6 +139,14 @@ def _is_backbone(name: str) -> bool:
     import timm
 
     return name in BACKBONES or bool(timm.is_model(name))
+
+
+def _what_it_may_be(name: str) -> str:
+    import timm
+
+    near = get_close_matches(name, [*BACKBONES, *timm.list_models()], n=1)
+    answer = f"did you mean {near[0]}?" if near else "train one with `softwarp train`"
+    return f"{name} is neither a run's folder nor a network that timm knows; {answer}"
 
 
 def _pretrained(name: str, device: torch.device) -> EmbeddingModel:

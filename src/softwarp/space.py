@@ -65,6 +65,21 @@ class Parameter:
         ends = (self.low, self.high)
         return tuple(int(end) if self.kind == "int" else self.in_recipe(end) for end in ends)
 
+    def nearest(self, value: Any) -> Value:
+        """Return what a search would draw that is nearest to a recipe's value; its middle for no number.
+
+        >>> Parameter("log", 1, 100).nearest(None), Parameter("auto", 0.1, 9).nearest(25.0)
+        (10.0, 1.0)
+        """
+        if self.kind == "choice":
+            return value if value in self.choices else self.choices[0]
+        if self.kind == "auto":
+            value = number_of(value) if str(value).startswith("auto:") else 1.0
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            value = math.sqrt(self.low * self.high) if self.logarithmic else (self.low + self.high) / 2
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.kind == "int" else float(value)
+
     def place(self, value: Value) -> float:
         """Return where a value lies, 0 at the low end and 1 at the high end; a choice by its position.
 
@@ -187,6 +202,40 @@ def apply(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
                     if phase[name] and f"phases.{number}.{name}" not in settings:
                         phase[name] *= factor
     return parse_recipe(new)
+
+
+def own_point(recipe: Recipe, space: Mapping[str, Parameter]) -> dict[str, Value]:
+    """Return the recipe's own values as a search draws them: where it begins.
+
+    A setting that the recipe leaves out has the loss's default. What can be measured and is given as a plain
+    number begins at 1 times what is measured. A value beyond its range begins at the nearer end.
+
+    >>> phases = [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 1.0}]
+    >>> recipe = parse_recipe({"loss": {"name": "warped_softmax", "settings": {"k1": 0.5}}, "phases": phases})
+    >>> space = {"phases.0.learning_rate": Parameter("log", 1e-4, 1e-2)}
+    >>> space["loss.settings.k1"] = Parameter("float", 0, 1)
+    >>> space["loss.settings.alpha"] = Parameter("auto", 0.1, 9)
+    >>> own_point(recipe, space)
+    {'phases.0.learning_rate': 0.01, 'loss.settings.k1': 0.5, 'loss.settings.alpha': 1.0}
+    """
+    defaults = settings_of(find_loss(recipe.loss.name)) | recipe.loss.settings
+    flat = _flat(recipe.model_dump(mode="json"))
+    point: dict[str, Value] = {}
+    for key, parameter in space.items():
+        value = flat.get(key)
+        if value is None and key.rpartition(".")[0].endswith("settings"):
+            value = defaults.get(key.rpartition(".")[2])
+        point[key] = parameter.nearest(value)
+    return point
+
+
+def _flat(settings: Any, name: str = "") -> dict[str, Any]:
+    """Recipe keys and their values."""
+    if not isinstance(settings, dict | list):
+        return {name: settings}
+    items = settings.items() if isinstance(settings, dict) else enumerate(settings)
+    parts = [_flat(value, f"{name}.{key}" if name else str(key)) for key, value in items]
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def on_bounds(space: Mapping[str, Parameter], settings: Mapping[str, Value]) -> dict[str, str]:

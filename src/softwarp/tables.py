@@ -3,7 +3,7 @@
 Metrics are percentages, the best is bold, a second best may be underlined.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from markupsafe import Markup
 from softwarp.files import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table as RichTable
 
 TITLES = {
@@ -63,28 +64,15 @@ class Table:
     words: int = 1
     groups: tuple[tuple[str, int], ...] = ()
 
-    def terminal(self) -> "RichTable":
-        """Return the table for rich to print; words wrap if there is no room, figures do not."""
-        from rich.table import Column
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
-        columns = [
-            Column(head, overflow="fold", min_width=min(12, max(len(row[place].text) for row in self.rows)))
-            if place < self.words
-            else Column(head, justify="right", no_wrap=True)
-            for place, head in enumerate(self._whole_heads())
-        ]
-        table = RichTable(*columns, title=self.title or None)
-        for row in self.rows:
-            table.add_row(*(Text(printable(cell.text), style=_style(cell)) for cell in row))
-        return table
+    def terminal(self) -> "Terminal":
+        """Return the table for rich to print: as wide as it is, or in parts below each other."""
+        return Terminal(self)
 
     def markdown(self) -> str:
         """Return the table in GitHub Markdown, one line per row."""
         rules = ["---" if place < self.words else "---:" for place in range(len(self.heads))]
         rows = [[_wrapped(cell, "**{}**", "<ins>{}</ins>") for cell in row] for row in self.rows]
-        lines = [list(self._whole_heads()), rules, *rows]
+        lines = [list(self.whole_heads()), rules, *rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def latex(self) -> str:
@@ -104,7 +92,7 @@ class Table:
 
     def html(self) -> Markup:
         """Return a <table> element; cells have the class `words`, `best` or `second`."""
-        heads = tuple(Cell(head) for head in self._whole_heads())
+        heads = tuple(Cell(head) for head in self.whole_heads())
         rows = [self._html_row(heads, "th"), *(self._html_row(row, "td") for row in self.rows)]
         return Markup("<table>{}</table>").format(Markup("").join(rows))
 
@@ -119,7 +107,7 @@ class Table:
         kinds = ["words"] * (place < self.words) + ["best"] * cell.best + ["second"] * cell.second
         return Markup(f' class="{" ".join(kinds)}"' if kinds else "")
 
-    def _whole_heads(self) -> tuple[str, ...]:
+    def whole_heads(self) -> tuple[str, ...]:
         """The heads, each with the title of its group."""
         titles = [title for title, width in self.groups for _ in range(width)]
         titles = [""] * (len(self.heads) - len(titles)) + titles
@@ -137,6 +125,53 @@ def _wrapped(cell: Cell, best: str, second: str) -> str:
 def _latex_cell(cell: Cell) -> str:
     text = _latex(cell.text)
     return rf"\textbf{{{text}}}" if cell.best else rf"\underline{{{text}}}" if cell.second else text
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A table that rich prints: words wrap if there is no room, figures go into further parts below."""
+
+    table: Table
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RichTable]":
+        for number, places in enumerate(self._parts(options.max_width)):
+            yield self._part(places, self.table.title if number == 0 else "")
+
+    def _parts(self, width: int) -> list[list[int]]:
+        """The columns of figures of each part."""
+        words = range(self.table.words)
+        taken = sum(min(12, self._width(place)) + 3 for place in words) + 1
+        parts: list[list[int]] = [[]]
+        room = width - taken
+        for place in range(self.table.words, len(self.table.heads)):
+            needed = self._width(place) + 3
+            if parts[-1] and needed > room:
+                parts.append([])
+                room = width - taken
+            parts[-1].append(place)
+            room -= needed
+        return parts
+
+    def _width(self, place: int) -> int:
+        texts = [printable(row[place].text) for row in self.table.rows]
+        return max(map(len, [*texts, self.table.whole_heads()[place]]))
+
+    def _part(self, places: list[int], title: str) -> "RichTable":
+        from rich.table import Column
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        shown, heads = [*range(self.table.words), *places], self.table.whole_heads()
+        columns = [
+            Column(heads[place], overflow="fold", min_width=min(12, self._width(place)))
+            if place < self.table.words
+            else Column(heads[place], justify="right", no_wrap=True)
+            for place in shown
+        ]
+        part = RichTable(*columns, title=title or None)
+        for row in self.table.rows:
+            part.add_row(*(Text(printable(row[place].text), style=_style(row[place])) for place in shown))
+        return part
 
 
 def _latex(text: str) -> str:

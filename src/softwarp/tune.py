@@ -20,7 +20,7 @@ from softwarp.overrides import write_out
 from softwarp.recipe import Recipe
 from softwarp.runs import Run, deciding_settings, difference_of
 from softwarp.samplers import SAMPLERS, STARTUP, Sampler, grid, origin, suggest
-from softwarp.space import Parameter, Value, apply, check_space, parse_parameter, space_of
+from softwarp.space import Parameter, Value, apply, check_space, own_point, parse_parameter, space_of
 from softwarp.train import BlowUpError, training
 from softwarp.trial_queue import DONE, TrialQueue, named_full_disk
 
@@ -90,7 +90,8 @@ def search(
 
     Any number of processes may call it with the same folder, or with the same storage: together they make
     exactly `trials` trials, and each returns when all are finished. The same call resumes a search that was
-    killed, with the same outcome if there is one worker.
+    killed, with the same outcome if there is one worker. The first trial has the recipe's own settings, so
+    no search ends below them; a grid is the exception.
 
     Args:
         recipe: its evaluation is replaced by one on validation classes; `Study.best_recipe` has it again.
@@ -125,6 +126,8 @@ def search(
     with named_full_disk(folder), queue.joined():
         if sampler == "grid":
             trials = queue.fill(grid(space, trials or 3 ** len(space), recipe.seed))
+        elif not queue.study.get_trials(deepcopy=False):
+            queue.fill([own_point(recipe, space)])
         bar = None if progress is None else progress.add_task("trials", total=trials)
         while not _complete(queue, trials, hours):
             queue.work(attempt, trials, distinct=sampler == "grid")

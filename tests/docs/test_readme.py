@@ -1,5 +1,6 @@
 """The README keeps its word: tables come from results/, the snippet and the example run, the tree is true."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -15,12 +16,14 @@ from softwarp.tune import apply, space_of
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-with_tables = runpy.run_path(str(ROOT / "tools" / "readme_tables.py"))["with_tables"]
+TOOL = runpy.run_path(str(ROOT / "tools" / "readme_tables.py"))
 
 
-def test_tables_are_made_from_results():
-    assert with_tables(README, ROOT / "results") == README
-    assert with_tables(README.replace("± ", "± 9"), ROOT / "results") == README
+@pytest.mark.parametrize("page", TOOL["PAGES"])
+def test_tables_are_made_from_results(page):
+    text, names = (ROOT / page).read_text(), TOOL["PAGES"][page]
+    assert TOOL["with_tables"](text, ROOT / "results", names) == text
+    assert TOOL["with_tables"](text.replace("± ", "± 9"), ROOT / "results", names) == text
 
 
 def recipe_key(name):
@@ -32,8 +35,6 @@ def recipe_key(name):
 
 def test_the_demo_runs_what_the_search_found():
     """With the same number of trials for each loss, on validation classes."""
-    import json
-
     outcome = json.loads((ROOT / "results" / "demo_search.json").read_text())
     assert outcome["split"] == "validation"
     assert len({len(outcome[name]["trials"]) for name in demo_recipes()}) == 1

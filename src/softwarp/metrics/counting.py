@@ -92,7 +92,7 @@ def count_closer(
     if listed is None:
         for start, stop in ((0, width // 2), (width // 2, width)):
             part = slice(columns.start + start, columns.start + stop)
-            count_closer(rows, side, other, part, scores[:, start:stop].contiguous(), workspace)
+            count_closer(rows, side, other, part, scores[:, start:stop], workspace)
         return
     row, column, score = listed
     beaten = _first_beaten(low, row, score)
@@ -138,7 +138,7 @@ def _bounds(rows: Rows, error: Tensor) -> tuple[Tensor, Tensor]:
 
 def _listed(scores: Tensor, least: Tensor, workspace: Workspace) -> tuple[Tensor, Tensor, Tensor] | None:
     """Row, column and value of the scores above each row's least; None where there are too many."""
-    turned = not scores.is_contiguous()
+    turned = scores.stride(0) == 1  # then its columns lie side by side
     lines, bounds = (scores.T, least) if turned else (scores, least[:, None])
     if scores.device.type == "cpu":  # NumPy compares and lists several times faster than torch
         above = workspace.block(torch.bool, lines.shape, lines.device).numpy()
@@ -151,7 +151,9 @@ def _listed(scores: Tensor, least: Tensor, workspace: Workspace) -> tuple[Tensor
         place = (lines > bounds).flatten().nonzero().flatten()
         line = place // lines.shape[1]
     item = place - line * lines.shape[1]
-    value = lines.view(-1).index_select(0, place)
+    step = lines.stride(0)  # a part of a block has gaps between its lines
+    whole = lines.as_strided(((len(lines) - 1) * step + lines.shape[1],), (1,))
+    value = whole.index_select(0, line * step + item)
     return (item, line, value) if turned else (line, item, value)
 
 

@@ -32,7 +32,7 @@ from softwarp.metrics.scores import (
 )
 from softwarp.metrics.threads import Map, side_by_side
 
-BLOCK_ROWS = 1024  # 4 MB of scores: what is compared again and again stays in cache
+BLOCK_ROWS = 1536  # 9 MB of scores: few calls, and what is compared again stays in cache
 BLOCK_POSITIVES = 1 << 22  # most (query, positive) pairs in a block of queries
 SYMMETRIC_POSITIVES = 1 << 23  # most such pairs held at once, which the halved product needs
 

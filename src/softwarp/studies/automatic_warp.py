@@ -6,9 +6,11 @@
 Each tuned loss gets the same number of trials, the same network, epochs and batches. Glyphs are searched on
 the validation classes and judged on the test classes; CUB is searched on halves of classes 1 to 50 and judged
 on classes 51 to 100. The new start (head as principal directions, proxies at class means) is compared on
-glyphs at the settings found without it, as there are no pretrained features; on CUB it is searched for. A
-stopped study resumes. `--only "tuned warp"` trains some rows: so several processes share the work; run
-it once without at the end.
+glyphs at the settings found without it, as there are no pretrained features; on CUB it is searched for.
+The demo's recipes (src/softwarp/recipes/glyphs_*.yaml) have what the search on glyphs found.
+
+Searches and rows are kept in the result as soon as they are done, and a stopped study resumes. `--only "tuned
+warp"` trains some rows, so that several processes share the work.
 """
 
 import json
@@ -18,14 +20,14 @@ from typing import Annotated, Any
 import typer
 from rich.progress import MofNCompleteColumn, Progress
 
-from softwarp.files import write_json
+from softwarp.files import locked_file, write_json
 from softwarp.overrides import override
 from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
 from softwarp.repeats import summarise
 from softwarp.runs import environment
-from softwarp.studies.demo_search import rows
+from softwarp.space import on_bounds
 from softwarp.train import train
-from softwarp.tune import apply, search
+from softwarp.tune import Study, apply, search
 
 RESULT = Path("results/automatic_warp.json")
 METRICS = ("recall@1", "map@r", "avg_dtp")
@@ -77,44 +79,71 @@ def recipe_for(data: str, row: str, start: str, overrides: tuple[str, ...] = ())
     return parse_recipe(new)
 
 
-def tuned(
-    data: str, row: str, start: str, folder: Path, overrides: tuple[str, ...], progress: Progress
-) -> dict[str, Any]:
-    """Return the best trial of a row, its space and all trials."""
-    found_at = start if start in DATA[data]["searched_starts"] else "random"
-    recipe = recipe_for(data, row, found_at, (*overrides, *DATA[data]["search"], "seed=1000"))
-    name = f"{row} from {found_at}".replace(" ", "_").replace("+", "p")
-    found = search(
-        recipe, folder / data / "search" / name, trials=DATA[data]["trials"], prune=False, progress=progress
-    )
-    return {"found_with_start": found_at, **rows(found)}
+def tuned(data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: Progress) -> str:
+    """Return the name under which the result has the search for a row, after it was made."""
+    start = start if start in DATA[data]["searched_starts"] else "random"
+    name, changes = f"{row} from {start}", (*given, *DATA[data]["search"], "seed=1000")
+    recipe = recipe_for(data, row, start, changes)
+    key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
+    if kept(data, "searches").get(name, {}).get("recipe") != key:
+        found = search(
+            recipe, folder / data / "search" / name, trials=DATA[data]["trials"], prune=False, progress=bars
+        )
+        keep(data, "searches", name, {"recipe": key, **rows(found)})
+    return name
 
 
-def study(
-    data: str, row: str, start: str, folder: Path, overrides: tuple[str, ...], progress: Progress
-) -> dict[str, Any]:
-    """Return a row: what it reached over its seeds, and the search before it."""
-    recipe = recipe_for(data, row, start, overrides)
-    found = tuned(data, row, start, folder, overrides, progress) if row.startswith("tuned") else {}
-    if found:
-        recipe = apply(recipe, found["best"]["settings"])
-    name = f"{row} from {start}".replace(" ", "_").replace("+", "p")
+def study(data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: Progress) -> None:
+    """Make a row of the result: what it reached over its seeds, and the name of the search before it."""
+    recipe, found, name = recipe_for(data, row, start, given), "", f"{row} from {start}"
+    if row.startswith("tuned"):
+        found = tuned(data, row, start, folder, given, bars)
+        recipe = apply(recipe, kept(data, "searches")[found]["best"]["settings"])
+    key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
+    if kept(data, "rows").get(name, {}).get("recipe") == key:
+        return
     results = []
     for seed in range(DATA[data]["seeds"]):
-        run = train(
-            recipe.model_copy(update={"seed": seed}),
-            folder / data / name / str(seed),
-            resume=True,
-            progress=progress,
-        )
-        results.append(run.result())
+        seeded = recipe.model_copy(update={"seed": seed})
+        results.append(train(seeded, folder / data / name / str(seed), resume=True, progress=bars).result())
     repeats = summarise(results)
     figures = {
         part: {metric: getattr(repeats, part)[metric] for metric in METRICS}
         for part in ("mean", "deviation", "interval")
     }
     values = {metric: [result.metrics[metric] for result in results] for metric in ("recall@1", "map@r")}
-    return {"row": row, "start": start, **figures, "values": values, "search": found}
+    keep(data, "rows", name, {**figures, "values": values, "search": found, "recipe": key})
+
+
+def rows(study: Study) -> dict[str, Any]:
+    """Return what results keep of a search."""
+    trials = [
+        {"settings": trial.settings, "value": trial.value} | ({"error": trial.error} if trial.error else {})
+        for trial in study.trials
+    ]
+    return {
+        "space": {key: str(each) for key, each in study.space.items()},
+        "best": trials[0],
+        "on_bounds": on_bounds(study.space, study.best.settings),
+        "trials": trials,
+    }
+
+
+def kept(data: str, part: str) -> dict[str, Any]:
+    """Return the searches or rows that the result has."""
+    found: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    part_of: dict[str, Any] = found.get(data, {}).get(part, {})
+    return part_of
+
+
+def keep(data: str, part: str, name: str, content: dict[str, Any]) -> None:
+    """Put a search or a row into the result."""
+    with locked_file(RESULT.with_suffix(".lock")):
+        results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+        command = f"python -m softwarp.studies.automatic_warp {data}" + " data.root=..." * (data != "glyphs")
+        of_data = results.setdefault(data, {"command": command, "seeds": DATA[data]["seeds"]})
+        of_data.setdefault(part, {})[name] = content | {"environment": environment()}
+        write_json(RESULT, results)
 
 
 def main(
@@ -124,16 +153,10 @@ def main(
     only: str = "",
 ) -> None:
     """Train every row of `data` and write it into results/automatic_warp.json."""
-    given = tuple(overrides or ())
     chosen = [(row, start) for row in LOSSES for start in STARTS if only in f"{row} from {start}"]
-    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
-        done = [study(data, row, start, folder, given, progress) for row, start in chosen]
-    if only:
-        return
-    results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    command = f"python -m softwarp.studies.automatic_warp {data}" + " data.root=..." * (data != "glyphs")
-    results[data] = {"command": command, "seeds": DATA[data]["seeds"], "rows": done}
-    write_json(RESULT, results | {"environment": environment()})
+    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as bars:
+        for row, start in chosen:
+            study(data, row, start, folder, tuple(overrides or ()), bars)
 
 
 if __name__ == "__main__":

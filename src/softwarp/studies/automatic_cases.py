@@ -1,0 +1,89 @@
+"""Does one rule serve all sizes? The automatic warp beside the best fixed setting, case by case, on glyphs.
+
+    python -m softwarp.studies.automatic_cases    -> results/automatic_cases.json
+
+In each case scale, alpha and the proxies' learning rate are searched as plain numbers, and the automatic warp
+takes its defaults. Both are judged on the validation classes, so the best of the search is flattered. A
+stopped study resumes, and several processes with the same command share its searches.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.progress import MofNCompleteColumn, Progress
+
+from softwarp.files import write_json
+from softwarp.overrides import override
+from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
+from softwarp.runs import environment
+from softwarp.space import Parameter
+from softwarp.studies.automatic_warp import rows
+from softwarp.train import train
+from softwarp.tune import search
+
+RESULT = Path("results/automatic_cases.json")
+SPACE = {
+    "loss.settings.scale": Parameter("log", 0.05, 20.0),
+    "loss.settings.alpha": Parameter("log", 0.3, 100.0),
+    "phases.0.proxy_learning_rate": Parameter("log", 3e-4, 3.0),
+}
+CASES: dict[str, dict[str, Any]] = {
+    "1,005 classes, 128 dimensions": {},
+    "32 dimensions": {"settings": ("model.embedding_size=32",)},
+    "512 dimensions": {"settings": ("model.embedding_size=512",)},
+    "200 classes": {"settings": ("data.max_classes=200",), "epochs": (20, 10)},
+    "20 classes": {"settings": ("data.max_classes=20", "batches.classes=20"), "epochs": (40, 20)},
+    "rates x 0.3": {"factor": 0.3},
+    "rates x 3": {"factor": 3.0},
+}
+
+
+def recipe_for(case: str, *, automatic: bool) -> Recipe:
+    """Return the recipe of a case: the automatic warp, or one whose numbers are to be searched."""
+    plan = CASES[case]
+    new = override(
+        read_settings(find_recipe("glyphs_warped_softmax")),
+        ("evaluation={split: validation, clustering: false, avg_dtp_images: 0}", *plan.get("settings", ())),
+    )
+    new["loss"] = {"name": "warped_softmax"}
+    factor = plan.get("factor", 1.0)
+    proxies = {"proxy_travel": 2.0 * factor} if automatic else {"proxy_learning_rate": 0.03 * factor}
+    if automatic:
+        new["loss"]["settings"] = {"scale": "auto", "alpha": "auto"}
+    new["phases"] = [
+        {"epochs": epochs, "learning_rate": 0.004 * factor * rate}
+        | {key: value * rate for key, value in proxies.items()}
+        for epochs, rate in zip(plan.get("epochs", (4, 2)), (1.0, 0.1), strict=True)
+    ]
+    return parse_recipe(new)
+
+
+def study(case: str, folder: Path, trials: int, progress: Progress) -> dict[str, Any]:
+    """Return MAP@R of the automatic warp and of all trials in a case."""
+    place = folder / case.replace(" ", "_").replace(",", "")
+    fixed = recipe_for(case, automatic=False)
+    found = search(fixed, place / "search", trials=trials, space=SPACE, prune=False, progress=progress)
+    run = train(recipe_for(case, automatic=True), place / "automatic", resume=True, progress=progress)
+    value, best = run.result().metrics["map@r"], found.best
+    return {
+        "case": case,
+        "automatic": value,
+        "readings": {key: run.history()[-1][key] for key in ("scale", "alpha")},
+        "best_fixed": best.value,
+        "difference": value - best.value,
+        **rows(found),
+    }
+
+
+def main(folder: Path = Path("runs/automatic_cases"), trials: int = 10) -> None:
+    """Train all cases and write results/automatic_cases.json."""
+    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
+        outcome = [study(case, folder, trials, progress) for case in CASES]
+    command = f"python -m softwarp.studies.automatic_cases --trials {trials}"
+    content = {"command": command, "split": "validation", "rows": outcome, "environment": environment()}
+    write_json(RESULT, content)
+
+
+if __name__ == "__main__":
+    typer.run(main)
