@@ -1,12 +1,16 @@
 """Figs. 5, 6 and 8: curves of the paper's shape hold its claims, others do not; no pixel is looked at."""
 
+import json
+
 import pytest
 from support.results import result
 from support.study_rows import ABOUT, row, verdicts
 from support.tiny_runs import tiny
 
-from softwarp.studies import alpha, delta, phases, slopes
-from softwarp.sweeps import flattest, numbers, summarise_sweep, sweep_table
+from softwarp import variants
+from softwarp.figures import svg
+from softwarp.studies import alpha, delta, load_study, phases, slopes
+from softwarp.sweeps import collect_sweep, flattest, numbers, summarise_sweep, sweep_table
 from softwarp.variants import Outcome
 
 RISE_AND_FALL = (0.5, 0.6, 0.7, 0.701, 0.7, 0.6)
@@ -122,6 +126,16 @@ def test_a_sweep_is_in_ascending_order_with_no_warp_at_its_end():
         assert len(study.draw(summary | {"setting": setting})[setting].rows) == 3
 
 
+def test_a_folder_holds_the_sweep_of_one_setting(tmp_path, monkeypatch):
+    base = tiny().model_dump(mode="json")
+    monkeypatch.setattr(variants, "work", lambda *_, **__: None)  # nothing is trained
+    monkeypatch.setattr(variants, "_read", lambda _: None)
+    assert list(collect_sweep(base, "alpha", [1.0, 2.5], tmp_path, seeds=1)) == ["1", "2.5", "no_warp"]
+    assert collect_sweep(base, "alpha", [3.0], tmp_path, seeds=2)  # more values and seeds may follow
+    with pytest.raises(ValueError, match="setting is alpha there and delta here"):
+        collect_sweep(base, "delta", [1.0], tmp_path, seeds=1)
+
+
 def phase_rows(**changes):
     recalls = {"large": 0.7, "middle": 0.75, "small": 0.72, "falling": 0.8} | changes
     made = {}
@@ -176,3 +190,21 @@ def test_the_table_of_phases_names_alphas_and_seeds():
 def test_phases_refuse_what_they_cannot_compare(tmp_path, words, options, cause):
     with pytest.raises(ValueError, match=cause):
         phases.main(words, output=tmp_path, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["functions", "alpha", "slopes", "delta", "phases"])
+def test_a_study_runs_from_end_to_end(name, tmp_path):
+    module = load_study(name)
+    words = ["data.max_classes=12", "batches.classes=8", "phases.0.epochs=1", "phases.1.epochs=1"]
+    summary = json.loads(json.dumps(module.main(words, output=tmp_path, quick=True)))
+    assert summary["seeds"] == 2
+    assert summary["classes"] == {"train": 12, "evaluated": 12}
+    assert summary["split"] == ("test" if name == "functions" else "validation")
+    assert len(summary["claims"]) > 1
+    assert len(module.table(summary).rows) > 1
+    drawing = module.draw(summary)[name]
+    assert svg(drawing.figure).startswith("<svg")
+    assert len(drawing.rows) > 1
+    trained = {place.parent.parent.name for place in tmp_path.glob("*/seed-*/outcome.json")}
+    assert len(trained) > 3
