@@ -265,6 +265,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
     assert summary["mean"]["recall@1"] == pytest.approx(sum(values) / 2)
     assert summary["deviation"]["recall@1"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     assert "±" in answer.output
+    assert f"softwarp report {tmp_path}\n" in answer.output
     assert "seed 0, 1 of 2\n" in answer.stderr
     assert "seed 1, 2 of 2\n" in answer.stderr
 

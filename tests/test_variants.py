@@ -77,6 +77,7 @@ def test_a_blow_up_counts_with_its_last_finite_epoch(tmp_path, monkeypatch, epoc
     variant = {"a": with_loss_settings(BASE)}
     (found,) = train_variants(variant, tmp_path / "long", seeds=1, base=BASE)["a"]
     assert f"epoch {epoch}" in found.blew_up
+    assert not list(tmp_path.glob("**/checkpoint*"))
     assert found.result.metrics == expected.result.metrics
     assert [row["loss"] for row in found.history] == [row["loss"] for row in expected.history]
     row = summarise_variants({"a": [found]}, METRICS)["a"]

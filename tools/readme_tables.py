@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from softwarp.benchmark import Benchmark
-from softwarp.commands.benchmark import table as table_of_benchmark
 from softwarp.files import write_text
 from softwarp.reality_table import RealityCheck, figures_of
 from softwarp.reality_table import table as table_of_reality_check
+from softwarp.report.benchmark import benchmark_table
 from softwarp.studies.demo import METRICS
 from softwarp.tables import Cell, Row, Table, metric_table
 
@@ -65,7 +65,7 @@ def _points(share: float) -> str:
 def losses_table(content: dict[str, Any]) -> str:
     """Return the table of a benchmark and the command that made it."""
     outcome = Benchmark.model_validate(content)
-    return f"{table_of_benchmark(outcome).markdown()}\n`{outcome.command}`\n"
+    return f"{benchmark_table(outcome).markdown()}\n`{outcome.command}`\n"
 
 
 def reality_check_table(content: dict[str, Any]) -> str:

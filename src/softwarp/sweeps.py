@@ -32,7 +32,9 @@ def collect_sweep(
     """Train every value of a setting of the warped softmax, and no warp, with every seed."""
     variants = {f"{value:g}": with_loss_settings(base, **{setting: value}) for value in values}
     variants[PLAIN] = with_loss_settings(base, k1=1.0, k2=1.0)
-    return train_variants(variants, folder, seeds=seeds, base=base, progress=progress)
+    return train_variants(
+        variants, folder, seeds=seeds, base=base, extra={"setting": setting}, progress=progress
+    )
 
 
 def summarise_sweep(found: Mapping[str, Sequence[Outcome]], setting: str) -> dict[str, Any]:

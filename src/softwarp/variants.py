@@ -137,7 +137,8 @@ def _train(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None
     except BlowUpError as error:
         blew_up = str(error).partition(". Loss:")[0]
         run = _last_finite(Run(folder), recipe, progress)
-    run.remove_checkpoints()
+    for each in (run, Run(folder)):
+        each.remove_checkpoints()
     arrays = run.load_embeddings()
     geometry = geometry_metrics(arrays["embeddings"], arrays["labels"], distance=run.result().distance)
     write_json(folder / "outcome.json", {"blew_up": blew_up, "geometry": geometry})

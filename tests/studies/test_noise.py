@@ -25,6 +25,7 @@ def outcome(recall, *, seeds=1):
 
 GOOD = {"uncorrupted": {"0": 0.8}, "gaussian": {"2": 0.7, "4": 0.5}, "jigsaw": {"2": 0.4, "4": 0.2}}
 POOR = {"uncorrupted": {"0": 0.7}, "gaussian": {"2": 0.7, "4": 0.6}, "jigsaw": {"2": 0.2, "4": 0.0}}
+GOOD["cutout"], POOR["cutout"] = {"2": 0.7, "4": 0.5}, {"2": 0.5, "4": 0.4}
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def test_means_drops_and_ranks(summary):
     good, poor = summary["runs"]
     assert good["means"]["gaussian"]["recall@1"] == pytest.approx([0.6])
     assert poor["means"]["gaussian"]["recall@1"] == pytest.approx([0.65, 0.65])
-    assert (good["mean"], good["drop"], good["rank"]) == pytest.approx((0.45, 0.35, 1.5))
-    assert (poor["mean"], poor["drop"], poor["rank"]) == pytest.approx((0.375, 0.325, 1.5))
+    assert (good["mean"], good["drop"], good["rank"]) == pytest.approx((0.5, 0.3, 4 / 3))
+    assert (poor["mean"], poor["drop"], poor["rank"]) == pytest.approx((0.4, 0.3, 5 / 3))
     json.dumps(summary)
 
 
@@ -54,13 +55,14 @@ def test_the_table_marks_the_best_of_each_corruption(summary):
     assert [cell.text for cell in rows["gaussian"]] == ["60.0", "65.0 ± 0.0"]
     assert [cell.best for cell in rows["gaussian"]] == [False, True]
     assert [cell.best for cell in rows["jigsaw"]] == [True, False]
-    assert [cell.text for cell in rows["mean drop"]] == ["35.0", "32.5"]
+    assert [cell.text for cell in rows["mean drop"]] == ["30.0", "30.0"]
+    assert [cell.text for cell in rows["mean rank"]] == ["1.3", "1.7"]
 
 
 def test_figures_carry_their_numbers(summary):
     drawn = noise.draw(summary)
-    assert len(drawn["noise"].rows) == 2 * 3 + 2 * 3 * 2
-    assert {row["corruption"] for row in drawn["corruptions"].rows} == {"gaussian", "jigsaw"}
+    assert len(drawn["noise"].rows) == 3 * 3 + 3 * 3 * 2
+    assert {row["corruption"] for row in drawn["corruptions"].rows} == {"gaussian", "jigsaw", "cutout"}
     assert all("(" in row["severities 1 to 5"] for row in drawn["corruptions"].rows)
 
 

@@ -7,9 +7,10 @@ from support.results import result
 from support.study_rows import ABOUT, row, verdicts
 from support.tiny_runs import tiny
 
+from softwarp import variants
 from softwarp.figures import svg
 from softwarp.studies import alpha, delta, load_study, phases, slopes
-from softwarp.sweeps import flattest, numbers, summarise_sweep, sweep_table
+from softwarp.sweeps import collect_sweep, flattest, numbers, summarise_sweep, sweep_table
 from softwarp.variants import Outcome
 
 RISE_AND_FALL = (0.5, 0.6, 0.7, 0.701, 0.7, 0.6)
@@ -123,6 +124,16 @@ def test_a_sweep_is_in_ascending_order_with_no_warp_at_its_end():
     assert [line["blew up"] for line in numbers(summary)] == [1, 0, 0]
     for study, setting in ((alpha, "alpha"), (delta, "delta")):
         assert len(study.draw(summary | {"setting": setting})[setting].rows) == 3
+
+
+def test_a_folder_holds_the_sweep_of_one_setting(tmp_path, monkeypatch):
+    base = tiny().model_dump(mode="json")
+    monkeypatch.setattr(variants, "work", lambda *_, **__: None)  # nothing is trained
+    monkeypatch.setattr(variants, "_read", lambda _: None)
+    assert list(collect_sweep(base, "alpha", [1.0, 2.5], tmp_path, seeds=1)) == ["1", "2.5", "no_warp"]
+    assert collect_sweep(base, "alpha", [3.0], tmp_path, seeds=2)  # more values and seeds may follow
+    with pytest.raises(ValueError, match="setting is alpha there and delta here"):
+        collect_sweep(base, "delta", [1.0], tmp_path, seeds=1)
 
 
 def phase_rows(**changes):

@@ -50,7 +50,7 @@ DISTANCES = {
     "own": "to its own",
     "other": "to the nearest other",
     "ratio": "own / other",
-    "nearest_is_own": "nearest is its own (%)",
+    "nearest_is_own": "nearest is its own",
 }
 
 
@@ -259,8 +259,7 @@ def _figure(name: str, values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    share = name in ("map@r", "between_share") or name.endswith("nearest_is_own")
-    factor, digits = (100, 1) if share else (1, 3)
+    factor, digits = (100, 1) if name == "map@r" else (1, 3)
     spread = f" ± {factor * statistics.stdev(known):.{digits}f}" if len(known) > 1 else ""
     return f"{factor * statistics.mean(known):.{digits}f}{spread}"
 
