@@ -14,7 +14,7 @@ LAYERS = (
     {"runs", "own_data", "choice", "space"},
     {"evaluate", "schedule", "repeats", "tasks", "model_folder"},
     {"inference", "job", "tables", "comparisons"},
-    {"bars", "start", "embed_files"},
+    {"bars", "start", "embed_files", "verify"},
     {"train", "index_updates", "samplers", "remote_postgres", "remote_qdrant"},
     {"trial_queue"},
     {"tune", "retrieve", "embed_tree", "cost"},

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from softwarp.commands import data, index
+from softwarp.commands import data, faces, index
 from softwarp.commands.benchmark import benchmark
 from softwarp.commands.compare import compare
 from softwarp.commands.demo import demo
@@ -22,6 +22,7 @@ from softwarp.commands.search import search
 from softwarp.commands.serve import serve
 from softwarp.commands.train import train
 from softwarp.commands.tune import tune
+from softwarp.commands.verify import verify
 from softwarp.files import printable
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ for command in (
     show,
     compare,
     evaluate,
+    verify,
     losses,
     embed,
     search,
@@ -50,6 +52,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(data.app, name="data")
+app.add_typer(faces.app, name="faces")
 app.add_typer(index.app, name="index")
 
 

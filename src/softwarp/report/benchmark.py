@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, select_autoescape
 from PIL import Image
 from torch import Tensor
 
 from softwarp.comparisons import Pair
-from softwarp.data.decode import read_image
 from softwarp.data.glyphs import glyph_images
+from softwarp.data.sources import store_of
 from softwarp.data.tables import find_root, read_table
 from softwarp.files import write_text
 from softwarp.report.demo import NEIGHBOURS, gallery, picture
@@ -67,10 +68,14 @@ def _shown(run: Run, items: Sequence[Item]) -> Callable[[int], str]:
     if data.name == "glyphs":
         images = glyph_images([item.file for item in items])
         return lambda item: picture(images[item])
-    root = read_table(data.name, find_root(data.name, data.root), depth=data.depth).root
+    table = read_table(data.name, find_root(data.name, data.root), depth=data.depth)
+    places = {path: position for position, path in enumerate(table.paths)}
+    positions = np.array([places[item.file] for item in items])
+    store = store_of(table, positions, shorter_side=THUMBNAIL)
 
     def show(item: int) -> str:
-        image = read_image(root / items[item].file, shorter_side=THUMBNAIL)
+        image = store.read(item)
+        assert isinstance(image, Image.Image)
         image.thumbnail((THUMBNAIL, THUMBNAIL))
         return as_uri(image)
 

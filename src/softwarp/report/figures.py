@@ -57,6 +57,26 @@ def projection(embeddings: Tensor, labels: Tensor, distance: str, characters: di
     return svg(figure)
 
 
+def roc(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Markup:
+    """Return the ROC of each set of pairs, false accepts on a logarithmic axis."""
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    lowest = min(rate for far, _ in curves.values() for rate in far if rate > 0)
+    for colour, (title, (far, tar)) in zip(cycle(COLOURS), curves.items(), strict=False):
+        axes.step([max(rate, lowest / 2) for rate in far], tar, where="post", color=colour, label=title)
+    axes.set(
+        xscale="log",
+        xlim=(lowest / 2, 1),
+        ylim=(0, 1.01),
+        xlabel="different pairs accepted (FAR)",
+        ylabel="same pairs accepted (TAR)",
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, loc="lower right")
+    return svg(figure)
+
+
 def svg(figure: Figure) -> Markup:
     """Return the figure as an <svg> element, the same for the same figure."""
     buffer = io.StringIO()
