@@ -35,12 +35,23 @@ RECIPE = tiny(
 )
 
 
-def child(rank: int, world: int, port: int, folder: Path, steps: int) -> None:
-    """Train that many steps as one of the processes; the main one notes the losses."""
+def join(rank: int, world: int, port: int) -> None:
+    """Tell this process that it is one of several, as torchrun does."""
     if world > 1:
         numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         os.environ.update({key: str(value) for key, value in (numbers | address).items()})
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def child(rank: int, world: int, port: int, folder: Path, steps: int) -> None:
+    """Train that many steps as one of the processes; the main one notes the losses."""
+    join(rank, world, port)
     losses, take_step = [], training.take_step
     training.take_step = lambda *arguments: losses.append(take_step(*arguments)) or losses[-1]
     try:
@@ -60,10 +71,7 @@ def main(folder: Path, plan: str) -> None:
     load_glyphs()  # draws them if nobody has
     for part in plan.split(","):
         world, steps = map(int, part.split(":"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        numbers = []
+        port, numbers = free_port(), []
         for rank in range(world):
             numbers.append(os.fork())
             if numbers[-1] == 0:
