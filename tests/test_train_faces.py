@@ -13,6 +13,7 @@ from support.face_files import face_folder, write_faces
 from support.tiny_runs import Bars, outcome
 
 from softwarp import train as training
+from softwarp.benchmark import judged_once
 from softwarp.data.packing import pack_faces
 from softwarp.data.tables import read_table
 from softwarp.job import build_optimizer
@@ -23,6 +24,7 @@ from softwarp.recipe import OptimizerPart, Phase, parse_recipe
 from softwarp.runs import Counts
 from softwarp.schedule import factor
 from softwarp.train import StoppedError, train
+from softwarp.tune import judged_recipe
 
 STREAMS = Path(__file__).parent / "support" / "stream_runs.py"
 PHASE = {"epochs": 2, "learning_rate": 0.002, "proxy_learning_rate": 0.02}
@@ -165,6 +167,13 @@ def test_a_polynomial_may_span_phases():
     assert [factor(later, epoch) for epoch in (0, 1, 2)] == [0.125, 0.015625, 0]
     with pytest.raises(ValueError, match="leaves no room"):
         Phase(epochs=3, span=(2, 4), **rates)
+
+
+def test_work_that_compares_models_refuses_a_recipe_that_judges_nothing(tmp_path):
+    recipe = recipe_for("records", tmp_path)
+    for refuse in (judged_once, lambda each: judged_recipe(each, objective="map@r", prune=False)):
+        with pytest.raises(ValueError, match="test_classes=given"):
+            refuse(recipe)
 
 
 def test_what_cannot_be_is_refused(tmp_path):

@@ -256,6 +256,13 @@ class EvaluationPart(Part):
         (), description="each look judges these shares of the way from the start (see wise_ft), too, by class"
     )
 
+    def check_judged(self) -> None:
+        """Raise a ValueError if no classes are judged, for work that compares models."""
+        if self.test_classes == "none":
+            raise ValueError(
+                "the recipe trains on all classes; set evaluation.test_classes=given to judge some"
+            )
+
     def plan(self) -> SplitPlan:
         """Return which classes train and which are judged."""
         return SplitPlan(self.split, self.fold, self.folds, self.fold_seed, self.fold_of, self.test_classes)

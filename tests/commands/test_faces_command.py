@@ -19,7 +19,7 @@ SMALL = (
 def run(*words):
     shown = CliRunner().invoke(app, [str(word) for word in words])
     assert shown.exit_code == 0, (shown.output, shown.exception)
-    return shown.output
+    return shown.stdout
 
 
 def test_four_commands_lead_from_a_folder_to_verification(tmp_path, monkeypatch):
@@ -34,14 +34,14 @@ def test_four_commands_lead_from_a_folder_to_verification(tmp_path, monkeypatch)
     )
     run("train", "faces_small", "data.name=shards", "data.root=faces.shards", *SMALL, "--output", "run")
     shown = run("verify", "run", "--pairs", "pairs.tsv", "--images", "faces")
-    assert "Accuracy" in shown
+    assert "accuracy" in shown
     folder = tmp_path / "run-verification"
     found = json.loads((folder / "verification.json").read_text())
     assert (found["distance"], found["model"]) == ("euclidean", "run")
-    assert found["sets"]["pairs"]["pairs"] == 40
+    assert 30 < found["sets"]["pairs"]["pairs"] <= 40  # those with the broken image are left out
     with (folder / "pairs.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 40
+    assert len(rows) == found["sets"]["pairs"]["pairs"]
     with (folder / "roc.csv").open() as file:
         points = list(csv.DictReader(file))
     assert float(points[-1]["tar"]) == float(points[-1]["far"]) == 1

@@ -14,7 +14,7 @@ from softwarp.files import printable, write_json, write_text
 from softwarp.metrics import roc_points
 from softwarp.report.figures import roc
 from softwarp.report.gallery import Tile
-from softwarp.tables import Row, Table, metric_table
+from softwarp.tables import Cell, Table, figure
 from softwarp.verify import FARS, Verified, worst
 
 SHOWN = 12  # mistakes of each kind
@@ -23,16 +23,14 @@ METRICS = ("accuracy", *(f"tar@far={far:g}" for far in FARS), "auc")
 
 def pairs_table(results: Sequence[Verified], *, title: str = "") -> Table:
     """Return a row per set of pairs: accuracy with its deviation over folds, TAR at three FARs, AUC."""
-    rows = [
-        Row(
-            (each.pairs.name, f"{len(each.pairs.same):,}"),
-            each.metrics,
-            {"accuracy": each.metrics["accuracy_std"]},
-            ranked=False,
-        )
-        for each in results
-    ]
-    return metric_table(rows, METRICS, ("set", "pairs"), title=title)
+    heads = ("set", "pairs", "accuracy", *(name.upper() for name in METRICS[1:]))
+    return Table(heads, tuple(_table_row(each) for each in results), title=title)
+
+
+def _table_row(result: Verified) -> tuple[Cell, ...]:
+    metrics, deviation = result.metrics, {"accuracy": result.metrics["accuracy_std"]}
+    figures = (figure(name, metrics[name], deviation.get(name)) for name in METRICS)
+    return (Cell(result.pairs.name), Cell(f"{len(result.pairs.same):,}"), *map(Cell, figures))
 
 
 def write_verification(
@@ -46,8 +44,8 @@ def write_verification(
     write_json(folder / "verification.json", as_json(results, templates, about))
     if results:
         curves = {each.pairs.name: roc_points(each.distances, each.pairs.same) for each in results}
-        figure = roc({name: (far.tolist(), tar.tolist()) for name, (far, tar, _) in curves.items()})
-        write_text(folder / "roc.svg", str(figure))
+        drawing = roc({name: (far.tolist(), tar.tolist()) for name, (far, tar, _) in curves.items()})
+        write_text(folder / "roc.svg", str(drawing))
         points = ((name, *point) for name, curve in curves.items() for point in zip(*curve, strict=True))
         write_text(folder / "roc.csv", _csv(("set", "far", "tar", "distance"), points))
         write_text(
@@ -57,7 +55,7 @@ def write_verification(
     page.filters["printable"] = printable
     html = page.get_template("verification.html.jinja").render(
         table=pairs_table(results) if results else None,
-        figure=figure if results else None,
+        figure=drawing if results else None,
         mistakes=[_mistakes(each) for each in results],
         templates=templates,
         about=about,
