@@ -11,7 +11,6 @@ are the line to beat. Accuracies are computed a second time, by another way. It 
 the pieces work together, not which loss is best for faces. A stopped study resumes.
 """
 
-import csv
 import io
 import json
 import pickle
@@ -190,6 +189,39 @@ def pixel_rows(sets: dict[str, PairSet]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
+def training_tables(cfp: Path, folder: Path, sets: dict[str, PairSet], others: list[int]) -> dict[str, Path]:
+    """Return the lists of images that train: other people for LFW, for each half of the folds the rest."""
+    tables = {"lfw": write_people(folder / "not_in_lfw.csv", cfp, others)}
+    everyone = people_of(sets["cfp_ff"], range(1, 11)) | people_of(sets["cfp_fp"], range(1, 11))
+    for number, folds in enumerate(HALVES):
+        inside = people_of(sets["cfp_ff"], folds) | people_of(sets["cfp_fp"], folds)
+        tables[f"half_{number}"] = write_people(folder / f"half_{number}.csv", cfp, sorted(everyone - inside))
+    return tables
+
+
+def loss_row(
+    loss: str, models: dict[str, EmbeddingModel], sets: dict[str, PairSet], workers: int
+) -> dict[str, Any]:
+    """Return the figures of a loss: one model on LFW, one on each half of CFP's folds."""
+    row: dict[str, Any] = {"row": loss, "distance": models["lfw"].distance}
+    row["lfw"] = judged(models["lfw"], sets["lfw"], workers)
+    for name in ("cfp_ff", "cfp_fp"):
+        halves = [only(sets[name], folds) for folds in HALVES]
+        row[name] = both_halves([judged(models[f"half_{n}"], half, workers) for n, half in enumerate(halves)])
+    return row
+
+
+def check_lfw(model: EmbeddingModel, lfw: Path, folder: Path, workers: int) -> dict[str, Any]:
+    """Return LFW's figures by another way from image to accuracy, and those of the same pairs as a `.bin`."""
+    pairs = read_pairs(lfw / "pairs.txt")
+    distances = distances_again(model, pairs)
+    packed = read_pairs(write_as_bin(folder / "lfw.bin", pairs, lfw / "images"))
+    return {
+        "accuracy by another way": accuracy_again(distances, pairs.same, successive_folds(len(distances))),
+        "as .bin": judged(model, packed, workers),
+    }
+
+
 def study(
     cfp: Path, lfw: Path, folder: Path, changes: list[str], workers: int, progress: Progress
 ) -> dict[str, Any]:
@@ -201,13 +233,8 @@ def study(
     everyone = {number: name for number, name in enumerate(names, start=1) if name}
     both = people_in_both(everyone.values(), (path.name for path in (lfw / "images").iterdir()))
     others = [number for number, name in everyone.items() if name not in both]
-    tables = {"lfw": write_people(folder / "not_in_lfw.csv", cfp, others)}
-    for number, folds in enumerate(HALVES):
-        inside = people_of(sets["cfp_ff"], folds) | people_of(sets["cfp_fp"], folds)
-        rest = [person for person in everyone if person not in inside]
-        tables[f"half_{number}"] = write_people(folder / f"half_{number}.csv", cfp, rest)
-    rows = pixel_rows(sets)
-    checks: dict[str, Any] = {}
+    tables = training_tables(cfp, folder, sets, others)
+    rows, checks = pixel_rows(sets), dict[str, Any]()
     for loss in LOSSES:
         runs = {
             part: train(
@@ -216,27 +243,12 @@ def study(
             for part, table in tables.items()
         }
         models = {part: load(run.folder) for part, run in runs.items()}
-        row: dict[str, Any] = {"row": loss, "distance": models["lfw"].distance}
-        row["lfw"] = judged(models["lfw"], sets["lfw"], workers)
-        for name in ("cfp_ff", "cfp_fp"):
-            halves = enumerate(HALVES)
-            row[name] = both_halves(
-                [judged(models[f"half_{n}"], only(sets[name], folds), workers) for n, folds in halves]
-            )
-        row["seconds"] = {part: run.result().seconds for part, run in runs.items()}
-        rows.append(row)
-        if not checks:  # of the first loss: the whole protocol by another way, and the same pairs as a .bin
-            distances = distances_again(models["lfw"], sets["lfw"])
-            folds = successive_folds(len(distances))
-            packed = read_pairs(write_as_bin(folder / "lfw.bin", sets["lfw"], lfw / "images"))
-            checks = {
-                "of": loss,
-                "lfw accuracy by another way": accuracy_again(distances, sets["lfw"].same, folds),
-                "lfw as .bin": judged(models["lfw"], packed, workers),
-            }
+        seconds = {part: run.result().seconds for part, run in runs.items()}
+        rows.append(loss_row(loss, models, sets, workers) | {"seconds": seconds})
+        checks = checks or {"of": loss, **check_lfw(models["lfw"], lfw, folder, workers)}
     return {
         "people": {"cfp": len(everyone), "left_out": both, "trained_for_lfw": len(others)},
-        "images": {part: sum(1 for _ in csv.reader(table.open())) - 1 for part, table in tables.items()},
+        "images": {part: len(table.read_text().splitlines()) - 1 for part, table in tables.items()},
         "rows": rows,
         "checks": checks,
     }
