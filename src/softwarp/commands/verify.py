@@ -87,7 +87,7 @@ def _verify(model: "EmbeddingModel", path: Path, images: Path | None, workers: i
     from softwarp.data.faces import read_pairs
     from softwarp.verify import verify_pairs
 
-    pairs = read_pairs(path, images)
+    pairs = read_pairs(path, images, shorter_side=model.resize)
     with progress_bars() as progress:
         task = progress.add_task(pairs.name, total=len(pairs.images))
         result = verify_pairs(
@@ -113,7 +113,7 @@ def _verify_templates(
         raise ValueError(
             f"templates take one list of pairs, but {len(pairs)} were given; verify them one by one"
         )
-    templates = read_templates(path, images)
+    templates = read_templates(path, images, shorter_side=model.resize)
     listed = read_template_pairs(pairs[0], templates) if pairs else None
     with progress_bars() as progress:
         task = progress.add_task(path.stem, total=len(templates.images))

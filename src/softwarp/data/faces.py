@@ -62,29 +62,30 @@ class BinFile:
         return f"{self.path.name}/{position}"
 
 
-def read_pairs(path: Path, images: Path | None = None) -> PairSet:
+def read_pairs(path: Path, images: Path | None = None, *, shorter_side: int | None = None) -> PairSet:
     """Return the pairs of a `.bin`, `pairs.txt`, `.tsv` or `.csv` file.
 
     Args:
         images: the folder that paths start from; by default `images` beside the file, or the file's own
             folder.
+        shorter_side: as in `read_image`; a model's own `resize` decodes as its training did.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give a .bin, pairs.txt, .tsv or .csv file of pairs")
     if path.suffix == ".bin":
         pack = BinFile(path)
         numbers = np.arange(len(pack))
-        store = PackStore(pack, numbers.tolist(), shorter_side=None)
+        store = PackStore(pack, numbers.tolist(), shorter_side=shorter_side)
         return PairSet(path.stem, store, numbers[::2], numbers[1::2], pack.same)
     root = images_beside(path, images)
     if path.suffix == ".txt":
         listed = load_pairs(path)
         rows = [(_face(root, *left), _face(root, *right), same) for left, right, same in listed]
-        return _pair_set(_name_of(path), root, rows, None)
+        return _pair_set(_name_of(path), root, rows, None, shorter_side)
     table = read_rows(path, ("first", "second", "same"))
     rows = [(row["first"], row["second"], read_flag(row["same"], path, line)) for line, row in table]
     folds = [_number(row["fold"], path, line) for line, row in table] if "fold" in table[0][1] else None
-    return _pair_set(path.stem, root, rows, folds)
+    return _pair_set(path.stem, root, rows, folds, shorter_side)
 
 
 def images_beside(path: Path, images: Path | None) -> Path:
@@ -98,7 +99,11 @@ def images_beside(path: Path, images: Path | None) -> Path:
 
 
 def _pair_set(
-    name: str, root: Path, rows: Sequence[tuple[str, str, bool]], folds: Sequence[int] | None
+    name: str,
+    root: Path,
+    rows: Sequence[tuple[str, str, bool]],
+    folds: Sequence[int] | None,
+    shorter_side: int | None,
 ) -> PairSet:
     places: dict[str, int] = {}
     for first, second, _ in rows:
@@ -106,7 +111,7 @@ def _pair_set(
         places.setdefault(second, len(places))
     return PairSet(
         name,
-        FileStore(root, list(places), shorter_side=None),
+        FileStore(root, list(places), shorter_side=shorter_side),
         np.array([places[first] for first, _, _ in rows]),
         np.array([places[second] for _, second, _ in rows]),
         np.array([same for _, _, same in rows]),

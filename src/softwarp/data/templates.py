@@ -26,7 +26,7 @@ class Templates:
     probes: NDArray[np.int64]
 
 
-def read_templates(path: Path, images: Path | None = None) -> Templates:
+def read_templates(path: Path, images: Path | None = None, *, shorter_side: int | None = None) -> Templates:
     """Return the templates of a list file.
 
     Either a table with the columns `image`, `template` and, as needed, `media`, `person` and `role` (gallery
@@ -51,7 +51,7 @@ def read_templates(path: Path, images: Path | None = None) -> Templates:
     roles = np.array([told[name][1] for name in template_of])
     named = [told[name][0] for name in template_of]
     return Templates(
-        FileStore(images_beside(path, images), [row["image"] for _, row in rows], shorter_side=None),
+        FileStore(images_beside(path, images), [row["image"] for _, row in rows], shorter_side=shorter_side),
         np.array([template_of[row["template"]] for _, row in rows]),
         np.array([numbers[pair] for pair in media]),
         tuple(template_of),
