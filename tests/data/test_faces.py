@@ -69,6 +69,8 @@ def test_a_bin_file_holds_its_images(tmp_path):
     (tmp_path / "list.tsv").write_text("first\tsecond\tsame\na\tb\t1\n")
     with pytest.raises(FileNotFoundError, match="--images"):
         read_pairs(tmp_path / "list.tsv", tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"a is missing.*--images"):
+        read_pairs(tmp_path / "list.tsv")
 
 
 def test_templates_of_ijb_and_of_a_table(tmp_path):

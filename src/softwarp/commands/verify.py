@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from softwarp.data.faces import PairSet
     from softwarp.inference import EmbeddingModel
     from softwarp.verify import Verified
 
@@ -52,6 +53,7 @@ def verify(
     """
     if not pairs and templates is None:
         raise ValueError("nothing to verify; give --pairs FILE, or --templates FILE")
+    from softwarp.data.faces import read_pairs
     from softwarp.inference import load
     from softwarp.memory import freed_memory_kept
     from softwarp.report.verification import as_json as everything
@@ -64,7 +66,8 @@ def verify(
         if templates is not None:
             found = _verify_templates(model, templates, pairs or [], images, workers)
         else:
-            results = [_verify(model, path, images, workers) for path in pairs or []]
+            sets = [read_pairs(path, images, shorter_side=model.resize) for path in pairs or []]
+            results = [_verify(model, each, workers) for each in sets]
     folder = output or Path(f"{run.rstrip('/')}-verification")
     about = {"model": run, "distance": model.distance, "command": _command()}
     page = write_verification(folder, results, found, about)
@@ -82,12 +85,10 @@ def verify(
     _say(f"page: {page}")
 
 
-def _verify(model: "EmbeddingModel", path: Path, images: Path | None, workers: int) -> "Verified":
+def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verified":
     from softwarp.commands.progress import note, progress_bars
-    from softwarp.data.faces import read_pairs
     from softwarp.verify import verify_pairs
 
-    pairs = read_pairs(path, images, shorter_side=model.resize)
     with progress_bars() as progress:
         task = progress.add_task(pairs.name, total=len(pairs.images))
         result = verify_pairs(

@@ -16,6 +16,7 @@ from softwarp.data.folders import SUFFIXES
 from softwarp.data.pickles import read_plain_pickle
 from softwarp.data.stores import FileStore, PackStore, Store
 
+TRIED = 100  # files of a list that are looked for before anything is embedded
 YES, NO = ("1", "true", "yes", "same"), ("0", "false", "no", "different", "-1")
 
 
@@ -109,6 +110,9 @@ def _pair_set(
     for first, second, _ in rows:
         places.setdefault(first, len(places))
         places.setdefault(second, len(places))
+    if not any((root / path).is_file() for path in list(places)[:TRIED]):
+        first = next(iter(places))
+        raise FileNotFoundError(f"{name}: {root / first} is missing, and so are others; set --images")
     return PairSet(
         name,
         FileStore(root, list(places), shorter_side=shorter_side),
