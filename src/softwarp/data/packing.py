@@ -78,12 +78,11 @@ def draw_pairs(
 def _drawn(
     people: list[NDArray[np.int64]], each: int, random: np.random.Generator
 ) -> list[tuple[int, int, int]]:
-    """`each` pairs of one person and as many of two, no pair twice."""
+    """`each` pairs of one person and as many of two, or as many as there are; no pair twice."""
     several = [images for images in people if len(images) > 1]
     most_same = sum(len(images) * (len(images) - 1) // 2 for images in several)
-    images = sum(len(each) for each in people)
-    most_other = images * (images - 1) // 2 - sum(len(one) * (len(one) - 1) // 2 for one in people)
-    each = min(each, most_same, most_other)
+    count = sum(len(images) for images in people)
+    each = min(each, most_same, count * (count - 1) // 2 - most_same)
     if each == 0:
         raise ValueError("a fold has no person with two images; lower --folds")
     found: dict[tuple[int, int], int] = {}

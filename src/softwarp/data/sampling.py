@@ -75,8 +75,7 @@ class RandomBatches:
 
     Args:
         shards: [count], the file that each item is in. Files then come in random order, and items are
-            shuffled
-            among `OPEN_SHARDS` successive ones, so that at any time only these are read.
+            shuffled among `OPEN_SHARDS` successive ones, so that at any time only these are read.
 
     >>> batches = RandomBatches(7, size=3, seed=0)
     >>> [len(batch) for batch in batches.of_epoch(0)]

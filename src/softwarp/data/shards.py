@@ -27,7 +27,7 @@ from softwarp.data.readers import SPLITS, Listing
 from softwarp.files import atomic_write, write_json
 
 INDEX, ABOUT = "index.npz", "pack.json"
-SHARD_SIZE = 256 << 20  # bytes, as webdataset advises: large enough to stream, small enough to shuffle
+SHARD_SIZE = 256 << 20  # bytes: large enough to stream, small enough to shuffle several
 COLUMNS = {
     "shard": np.int32,
     "offset": np.int64,
