@@ -47,7 +47,7 @@ def test_four_commands_lead_from_a_folder_to_verification(tmp_path, monkeypatch)
     assert float(points[-1]["tar"]) == float(points[-1]["far"]) == 1
     assert (folder / "roc.svg").read_text().startswith("<svg")
     page = (folder / "verification.html").read_text()
-    assert "taken for one person" in page
+    assert "two people taken for one" in page
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     )

@@ -101,7 +101,7 @@ def _csv(head: Sequence[str], rows: Any) -> str:
 
 def _mistakes(result: Verified) -> dict[str, Any]:
     missed, taken = worst(result, SHOWN)
-    kinds = {"taken for two people": missed, "taken for one person": taken}
+    kinds = {"one person taken for two": missed, "two people taken for one": taken}
     shown = {kind: [_pair(result, pair) for pair in pairs] for kind, pairs in kinds.items()}
     return {"name": result.pairs.name, "threshold": result.metrics["best_threshold"], "kinds": shown}
 
