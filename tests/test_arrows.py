@@ -15,7 +15,7 @@ LAYERS = (
     {"runs", "own_data", "choice", "space"},
     {"evaluate", "schedule", "repeats", "tasks", "model_folder"},
     {"inference", "job", "tables", "comparisons"},
-    {"bars", "start", "embed_files", "claims"},
+    {"bars", "start", "embed_files", "claims", "verify"},
     {"train", "index_updates", "samplers", "remote_postgres", "remote_qdrant"},
     {"trial_queue"},
     {"tune", "retrieve", "embed_tree", "cost", "variants"},

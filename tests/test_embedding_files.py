@@ -2,7 +2,8 @@ import csv
 
 import pytest
 
-from softwarp.embedding_files import load_labels, load_pairs
+from softwarp.data.faces import load_pairs
+from softwarp.embedding_files import load_labels
 
 
 def test_labels_are_cut_at_line_ends_alone(tmp_path):
@@ -13,7 +14,7 @@ def test_labels_are_cut_at_line_ends_alone(tmp_path):
     assert load_labels(tmp_path / "labels.txt") == expected
     assert load_labels(tmp_path / "labels.csv") == expected
     (tmp_path / "pairs.txt").write_text("Ann\u2028Bo\t1\t2\n", encoding="utf-8")
-    assert load_pairs(tmp_path / "pairs.txt")[0].left == ("Ann\u2028Bo", 1)
+    assert load_pairs(tmp_path / "pairs.txt")[0][0] == ("Ann\u2028Bo", 1)
 
 
 def test_an_empty_file_holds_no_labels(tmp_path):

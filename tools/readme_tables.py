@@ -34,6 +34,26 @@ def with_tables(text: str, results: Path, names: tuple[str, ...]) -> str:
     return text
 
 
+def faces_table(content: dict[str, Any]) -> str:
+    """Return the accuracies of each loss on three sets of pairs, and where they come from."""
+    sets = {"lfw": "LFW", "cfp_ff": "CFP-FF", "cfp_fp": "CFP-FP"}
+    rows = [
+        (Cell(row["row"].replace("_", " ")), *(Cell(_accuracy(row[name])) for name in sets))
+        for row in content["rows"]
+    ]
+    table, people = Table(("verification accuracy", *sets.values()), tuple(rows)), content["people"]
+    note = (
+        f"\nPercent, ± deviation over folds, one seed. For LFW {people['trained_for_lfw']} people train, for "
+        f"each half of CFP's folds the people of the other half. By `{content['command']}` "
+        "([results/faces_small.json](../results/faces_small.json)).\n"
+    )
+    return table.markdown() + note
+
+
+def _accuracy(figures: dict[str, float]) -> str:
+    return f"{100 * figures['accuracy']:.1f} ± {100 * figures['accuracy_std']:.1f}"
+
+
 def demo_table(content: dict[str, Any]) -> str:
     """Return mean and deviation over seeds, and where they come from."""
     rows = [Row((row["loss"],), row["mean"], row["deviation"]) for row in content["rows"]]
@@ -227,6 +247,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "automatic_warp": automatic_table,
     "automatic_cases": cases_table,
     "own_folders": folders_table,
+    "faces_small": faces_table,
 }
 PAGES = {
     "README.md": ("demo", "benchmark_loss"),
@@ -235,6 +256,7 @@ PAGES = {
     "docs/training.md": ("own_folders",),
     "docs/searching.md": ("benchmark_search",),
     "docs/serve.md": ("benchmark_serve",),
+    "docs/faces.md": ("faces_small",),
 }
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ def recipe_for_each(recipe: Recipe, losses: Sequence[str]) -> dict[str, Recipe]:
 
 def judged_once(recipe: Recipe) -> Recipe:
     """Return the recipe judged on the test classes at its end, and nowhere on the way."""
+    recipe.evaluation.check_judged()
     settings = recipe.model_dump(mode="json")
     settings["evaluation"] |= {"split": "test", "patience": None, "every": 0}
     return parse_recipe(settings)

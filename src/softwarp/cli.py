@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from softwarp.commands import data, index
+from softwarp.commands import data, faces, index
 from softwarp.commands.benchmark import benchmark
 from softwarp.commands.compare import compare
 from softwarp.commands.demo import demo
@@ -25,6 +25,7 @@ from softwarp.commands.serve import serve
 from softwarp.commands.study import study
 from softwarp.commands.train import train
 from softwarp.commands.tune import tune
+from softwarp.commands.verify import verify
 from softwarp.files import printable
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ for command in (
     compare,
     report,
     evaluate,
+    verify,
     losses,
     embed,
     search,
@@ -59,6 +61,7 @@ app.command(
     add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )(study)
 app.add_typer(data.app, name="data")
+app.add_typer(faces.app, name="faces")
 app.add_typer(index.app, name="index")
 
 

@@ -1,4 +1,4 @@
-"""Reads embeddings, labels and verification pairs made elsewhere.
+"""Reads embeddings and labels made elsewhere.
 
 Every wrong input is a ValueError that says what is wrong and how to fix it.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, ZipFile, is_zipfile
@@ -20,15 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Tables = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One line of a pairs file: two images, each a name and a number, and whether they show one person."""
-
-    left: tuple[str, int]
-    right: tuple[str, int]
-    same: bool
 
 
 def load_tables(
@@ -134,25 +124,6 @@ def load_rows(path: Path, count: int) -> Tensor:
     if len(set(rows.tolist())) < len(rows):
         raise ValueError(f"{path}: a row is listed twice; list each query once")
     return rows
-
-
-def load_pairs(path: Path) -> list[Pair]:
-    """The pairs of an LFW-style pairs.txt: `name 1 4` for one person, `name 1 other 2` for two."""
-    _check_file(path, (".txt",), "pairs")
-    pairs = []
-    for number, line in enumerate(_lines(path), start=1):
-        words = line.split("\t") if "\t" in line else line.split()
-        if number == 1 and len(words) in (1, 2) and all(word.isdigit() for word in words):
-            continue  # the header: number of folds, pairs per fold
-        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
-            pairs.append(Pair((words[0], int(words[1])), (words[0], int(words[2])), same=True))
-        elif len(words) == 4 and words[1].isdigit() and words[3].isdigit():
-            pairs.append(Pair((words[0], int(words[1])), (words[2], int(words[3])), same=False))
-        elif line.strip():
-            raise ValueError(f"{path} line {number}: expected `name 1 4` or `name 1 other 2`; got {line!r}")
-    if not pairs:
-        raise ValueError(f"{path} holds no pairs")
-    return pairs
 
 
 def _check_file(path: Path, suffixes: tuple[str, ...], what: str) -> None:

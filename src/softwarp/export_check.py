@@ -56,6 +56,8 @@ def _of_run(run: Run, count: int) -> Images:
     recipe = run.recipe()
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     source = load_source(plan=recipe.evaluation.plan(), **settings)
+    if not len(source.query_labels):
+        raise ValueError("the run trained on all classes")
     items = _whole_classes(source.query_labels, count)
     batch = source.queries.__getitems__([(item, 0) for item in items.tolist()])
     return Images(batch.images, batch.labels, f"{source.query_items.role} images of the run's data")

@@ -14,10 +14,13 @@ from torch import Tensor
 from softwarp.data.decode import as_rgb, read_image
 from softwarp.data.glyphs import SIZE as GLYPH_SIZE
 from softwarp.data.images import ImageDataset, Transform, test_transform
+from softwarp.data.stores import Store
 from softwarp.evaluate import embed_images
+from softwarp.metrics import combine_flipped
 from softwarp.model_folder import WEIGHTS, find_model_folder, read_config
 from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
+from softwarp.models.iresnet import SIDE, IResNet
 from softwarp.models.weights import load_weights
 from softwarp.runs import Run
 
@@ -67,20 +70,52 @@ class EmbeddingModel:
         if not pictures:
             return torch.empty(0, self.network.embedding_size)
         store = _Pictures(pictures, shorter_side=self.resize, grey=self._grey())
-        labels = torch.zeros(len(store), dtype=torch.long)
-        inputs = ImageDataset(store, labels, self._transform, replace=False)
-        found, rows = embed_images(
-            self.network, inputs, device=self.device, workers=workers, batch_size=batch_size, advance=advance
-        )
-        broken = sorted(set(range(len(pictures))) - set(rows.tolist()))
+        embeddings, broken = self.embed_store(store, batch_size=batch_size, workers=workers, advance=advance)
         if broken and not skip_broken:
             raise ValueError(
-                f"{len(broken)} of {len(pictures)} images cannot be read ({_causes(store, broken[:3])}); "
+                f"{len(broken)} of {len(pictures)} images cannot be read ({causes(store, broken[:3])}); "
                 "leave them out, or set skip_broken=True, which gives them rows of NaN"
             )
-        embeddings = torch.full((len(pictures), self.network.embedding_size), torch.nan)
-        embeddings[rows] = found.view(-1, embeddings.shape[1])
         return embeddings
+
+    @torch.no_grad()
+    def embed_store(
+        self,
+        store: Store,
+        *,
+        mirrored: bool = False,
+        batch_size: int = 128,
+        workers: int = 0,
+        advance: Callable[[int], None] | None = None,
+    ) -> tuple[Tensor, list[int]]:
+        """Return the embeddings [N, D] of a store's images, and the items that cannot be read: rows of NaN.
+
+        Args:
+            mirrored: the mean of the embeddings of each image and of its mirror image.
+        """
+
+        def both(images: Tensor) -> Tensor:
+            return combine_flipped(self.network(images), self.network(images.flip(3)))
+
+        labels = torch.zeros(len(store), dtype=torch.long)
+        inputs = ImageDataset(store, labels, self._seen, replace=False)
+        found, rows = embed_images(
+            both if mirrored else self.network,
+            inputs,
+            device=self.device,
+            workers=workers,
+            batch_size=batch_size,
+            advance=advance,
+        )
+        embeddings = torch.full((len(store), self.network.embedding_size), torch.nan)
+        embeddings[rows] = found.view(-1, embeddings.shape[1])
+        return embeddings, sorted(set(range(len(store))) - set(rows.tolist()))
+
+    def _seen(self, image: Image.Image | Tensor) -> Tensor:
+        """An image as `network` sees it, grey where it reads one channel."""
+        if self._grey() and isinstance(image, Image.Image):
+            image = image.convert("L")
+        return self._transform(image)
 
     def read(self, picture: Picture) -> Image.Image:
         """Return an image, upright, in the colours that `network` reads; or a ValueError if it is broken."""
@@ -104,7 +139,9 @@ class EmbeddingModel:
         return torch.cat([self.network(batch.to(self.device)).float().cpu() for batch in batches])
 
 
-def load(run: Path | str, *, device: str | torch.device | None = None) -> EmbeddingModel:
+def load(
+    run: Path | str, *, device: str | torch.device | None = None, weights: Path | str | None = None
+) -> EmbeddingModel:
     """Return a trained model, or a pretrained one by its name, ready to embed images.
 
     Args:
@@ -112,10 +149,14 @@ def load(run: Path | str, *, device: str | torch.device | None = None) -> Embedd
             hub, `user/name`; or `efficientnet_lite0` or any timm name for pretrained features without
             training.
         device: by default the GPU if there is one, otherwise the CPU.
+        weights: of a backbone that is given by its name, from a local file: `iresnet100` with a checkpoint of
+            insightface, for example.
     """
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if not Path(run).exists() and _is_backbone(str(run)):
-        return _pretrained(str(run), place)
+        return _pretrained(str(run), place, weights)
+    if weights is not None:
+        raise ValueError(f"weights belong to a backbone by its name, like iresnet100; {run} has its own")
     exported = find_model_folder(run)
     if exported is not None:
         return _from_model_folder(exported, place)
@@ -149,10 +190,18 @@ def _what_it_may_be(name: str) -> str:
     return f"{name} is neither a run's folder nor a network that timm knows; {answer}"
 
 
-def _pretrained(name: str, device: torch.device) -> EmbeddingModel:
-    """Return a backbone's pooled features after layer norm: what training starts from and has to beat."""
-    channels = build_backbone(name).channels
-    network = Embedder(name, channels, pretrained=True, head="none")
+def _pretrained(name: str, device: torch.device, weights: Path | str | None) -> EmbeddingModel:
+    """Return a backbone's pooled features after layer norm: what training starts from and has to beat.
+
+    Those of an iResNet, which are embeddings already, are returned as they are.
+    """
+    known = build_backbone(name)
+    channels = known.channels
+    source: bool | str = True if weights is None else str(weights)
+    if isinstance(known, IResNet):
+        network = Embedder(name, channels, pretrained=source, pooling="avg", norm="none", head="none")
+        return EmbeddingModel(network.to(device).eval(), "cosine", resize=SIDE, crop=SIDE, device=device)
+    network = Embedder(name, channels, pretrained=source, head="none")
     backbone = network.backbone
     config: Any = backbone.model.pretrained_cfg if isinstance(backbone, TimmBackbone) else {}
     crop = int(config.get("input_size", (3, 224, 224))[-1])
@@ -174,15 +223,15 @@ def _from_model_folder(folder: Path, device: torch.device) -> EmbeddingModel:
     )
 
 
-def _causes(store: "_Pictures", items: Sequence[int]) -> str:
+def causes(store: Store, items: Sequence[int]) -> str:
     """Return why these images cannot be read; each names its file."""
-    causes = []
+    found = []
     for item in items:
         try:
             store.read(item)
         except ValueError as error:
-            causes.append(str(error))
-    return "; ".join(causes)
+            found.append(str(error))
+    return "; ".join(found)
 
 
 class _Pictures:

@@ -188,7 +188,7 @@ class Job:
 
 def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) -> Job:
     """Return the job at its start: model and loss built from the seed."""
-    batches = build_batches(recipe.batches, source.labels, recipe.seed)
+    batches = build_batches(recipe.batches, source.labels, recipe.seed, source.shards)
     torch.manual_seed(recipe.seed)
     model = Embedder(**recipe.model.model_dump()).to(accelerator.device)
     loss = build_whole_or_sharded(recipe, len(source.names)).to(accelerator.device)
@@ -221,10 +221,12 @@ def build_whole_or_sharded(recipe: Recipe, num_classes: int) -> nn.Module:
     return sharded
 
 
-def build_batches(settings: BatchPart, labels: Tensor, seed: int) -> BalancedBatches | RandomBatches:
+def build_batches(
+    settings: BatchPart, labels: Tensor, seed: int, shards: Tensor | None = None
+) -> BalancedBatches | RandomBatches:
     """Return the batch sampler: random if the recipe gives a size, otherwise by classes."""
     if settings.size is not None:
-        return RandomBatches(len(labels), size=settings.size, seed=seed)
+        return RandomBatches(len(labels), size=settings.size, seed=seed, shards=shards)
     assert settings.classes is not None
     assert settings.samples is not None
     return BalancedBatches(
@@ -254,6 +256,8 @@ def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -
     if networks:
         groups.append({"params": list(networks.values())})
     decay = settings.weight_decay
+    if settings.proxy_weight_decay is not None:
+        groups[2]["weight_decay"] = settings.proxy_weight_decay
     if settings.name == "sgd":
         return torch.optim.SGD(
             groups, lr=0.0, momentum=settings.momentum, nesterov=settings.nesterov, weight_decay=decay

@@ -1,5 +1,6 @@
 """Chooses a recipe for your own images."""
 
+import io
 import math
 import statistics
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from softwarp.data.splits import Judged, SplitPlan, divide
-from softwarp.data.tables import Table, read_table
+from softwarp.data.tables import Table, layout_of, read_table
 
 CROP = 224  # what the backbone was pretrained with; smaller for smaller photographs
 LEAST_CROP = 128  # smaller photographs are enlarged: a backbone of stride 32 then sees 4 x 4 places
@@ -18,7 +19,7 @@ SAMPLED = 64  # images whose size is read
 
 
 def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> dict[str, Any]:
-    """Return the settings of a recipe for a folder of class folders, or a CSV file.
+    """Return the settings of a recipe for a folder of class folders, a CSV file, records or shards.
 
     A pretrained EfficientNet-Lite0 with frozen batch norm starts at its frozen features: the head as their
     principal directions, the proxies at class means. The warped softmax measures its scale and alpha itself,
@@ -29,7 +30,7 @@ def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> d
     Args:
         depth: depth of the class folders, as in `read_folder`.
     """
-    name = "csv" if root.suffix.lower() == ".csv" else "folder"
+    name = layout_of(root)
     table = read_table(name, root, depth=depth)
     train = divide(table.labels, table.splits, SplitPlan(protocol), names=table.names).train
     counts = np.unique(table.labels[train], return_counts=True)[1]
@@ -75,14 +76,15 @@ def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> d
 def crop_size(table: Table, most: int) -> int:
     """Return the side of the crop: the usual one, or a multiple of 32 that smaller images can fill."""
     step = max(1, len(table.paths) // SAMPLED)
-    sides = [side for path in table.paths[::step] if (side := _shorter_side(table.root / path))]
+    sides = [side for place in range(0, len(table.paths), step) if (side := _shorter_side(table, place))]
     median = statistics.median(sides) if sides else most
     return int(min(most, max(LEAST_CROP, round(median / 32) * 32)))
 
 
-def _shorter_side(path: Path) -> int:
+def _shorter_side(table: Table, position: int) -> int:
     try:
-        with Image.open(path) as image:  # the header alone
+        packed = table.pack and io.BytesIO(table.pack.read(position))
+        with Image.open(packed or table.root / table.paths[position]) as image:  # the header alone
             return min(image.size)
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError):
+    except (ValueError, OSError, UnidentifiedImageError, Image.DecompressionBombError):
         return 0

@@ -24,7 +24,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class DataPart(Part):
     """Which images, and how they are prepared for the model."""
 
-    name: Literal["glyphs", "cub", "cars", "sop", "inshop", "folder", "csv"] = "glyphs"
+    name: Literal["glyphs", "cub", "cars", "sop", "inshop", "folder", "csv", "records", "shards"] = "glyphs"
     root: str | None = Field(
         None, description="folder of the data set, or the CSV file; not needed for glyphs"
     )
@@ -98,6 +98,7 @@ class LossPart(Part):
         le=1,
         description="sharded: share of the other classes that a step takes into account",
     )
+    weight: float = Field(1.0, gt=0, description="multiplies the loss, and so its gradients")
     settings: dict[str, bool | int | float | str | list[int | float]] = {}
 
     @model_validator(mode="after")
@@ -154,12 +155,22 @@ class OptimizerPart(Part):
     momentum: float = Field(0.9, ge=0, lt=1, description="for sgd and rmsprop")
     nesterov: bool = Field(False, description="for sgd")
     weight_decay: float = Field(0.0, ge=0)
+    proxy_weight_decay: float | None = Field(
+        None, ge=0, description="of everything the loss owns; default: weight_decay"
+    )
     clip_value: float | None = Field(10.0, gt=0, description="clips gradients by value, model only")
+    clip_norm: float | None = Field(None, gt=0, description="clips their norm over the model; model only")
     average: float | None = Field(None, gt=0, lt=1, description="decay of a moving average of the weights")
     wise_ft: float | None = Field(
         None, gt=0, lt=1, description="evaluate start + wise_ft x (trained - start), weight by weight"
     )
     l2_sp: float = Field(0.0, ge=0, description="weight decay towards the start of the run, not to zero")
+
+    @model_validator(mode="after")
+    def _clips_once(self) -> "OptimizerPart":
+        if self.clip_norm is not None and self.clip_value is not None:
+            raise ValueError("clip_norm and clip_value exclude each other; set clip_value=null")
+        return self
 
 
 class Phase(Part):
@@ -180,15 +191,30 @@ class Phase(Part):
     )
     freeze_backbone: bool = Field(False, description="train head and loss alone: a warm-up")
     warm_up_steps: int = Field(0, ge=0, description="batches over which rates rise linearly from zero")
-    schedule: Literal["constant", "step", "cosine", "plateau"] = "constant"
+    schedule: Literal["constant", "step", "cosine", "plateau", "polynomial"] = "constant"
     step_epochs: int = Field(10, ge=1, description="schedule step: epochs between drops")
     gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor per drop")
+    power: float = Field(2.0, gt=0, description="schedule polynomial: rates fall as (1 - share done)^power")
+    span: tuple[float, float] | None = Field(
+        None,
+        description="schedule polynomial: epochs before this phase, and of the whole decay, if it lasts for "
+        "several phases; default: this phase alone",
+    )
     plateau: int = Field(
         4, ge=1, description="schedule plateau: validations without improvement before a drop"
     )
     loss_settings: dict[str, float | Annotated[str, Field(pattern="^auto(:.+)?$")]] = Field(
         {}, description="settings of the loss from here on; auto measures those that can be measured"
     )
+
+    @model_validator(mode="after")
+    def _span_holds_the_phase(self) -> "Phase":
+        if self.span is not None and not 0 <= self.span[0] <= self.span[1] - self.epochs:
+            raise ValueError(
+                f"span {list(self.span)} leaves no room for {self.epochs} epochs; give the epochs before "
+                "this phase and those of the whole decay"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_rate_of_proxies(self) -> "Phase":
@@ -223,12 +249,21 @@ class EvaluationPart(Part):
     fold_of: Literal["validation", "test"] = Field(
         "test", description="folds are cut from the classes that this split, without folds, trains on"
     )
-    test_classes: Literal["given", "second_half"] = Field(
-        "given", description="those of the data set, or the second half of all classes, whatever it says"
+    test_classes: Literal["given", "second_half", "none"] = Field(
+        "given",
+        description="those of the data set, or the second half of all classes, whatever it says; none: all "
+        "classes train and nothing is judged",
     )
     interpolations: tuple[Share, ...] = Field(
         (), description="each look judges these shares of the way from the start (see wise_ft), too, by class"
     )
+
+    def check_judged(self) -> None:
+        """Raise a ValueError if no classes are judged, for work that compares models."""
+        if self.test_classes == "none":
+            raise ValueError(
+                "the recipe trains on all classes; set evaluation.test_classes=given to judge some"
+            )
 
     def plan(self) -> SplitPlan:
         """Return which classes train and which are judged."""
@@ -239,6 +274,14 @@ class EvaluationPart(Part):
         if self.fold is not None and self.fold >= self.folds:
             raise ValueError(
                 f"fold {self.fold} of {self.folds} does not exist; folds count from 0 to {self.folds - 1}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _something_to_judge(self) -> "EvaluationPart":
+        if self.test_classes == "none" and (self.every or self.fold is not None or self.baseline):
+            raise ValueError(
+                "test_classes none judges nothing: omit every, fold and baseline, or hold classes out"
             )
         return self
 

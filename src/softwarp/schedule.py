@@ -17,6 +17,9 @@ def factor(phase: Phase, epoch: float, drops: int = 0) -> float:
         return phase.gamma ** int(epoch // phase.step_epochs)
     if phase.schedule == "cosine":
         return (1 + math.cos(math.pi * epoch / phase.epochs)) / 2
+    if phase.schedule == "polynomial":
+        before, whole = phase.span or (0.0, float(phase.epochs))
+        return float((1 - (before + epoch) / whole) ** phase.power)
     if phase.schedule == "plateau":
         return phase.gamma**drops
     return 1.0

@@ -159,12 +159,14 @@ def _step(job: Job, phase: Phase, number: int, images: Tensor, labels: Tensor) -
             raise _blow_up(job, number, f"the loss says: {error}", *everyone) from None
         if not bool(value.isfinite()):
             raise _blow_up(job, number, f"the loss is {value.item()}", *everyone)
-        accelerator.backward(value)
+        accelerator.backward(value * job.recipe.loss.weight)
         total += value.item()
     if not gradients_are_finite(job):
         raise _blow_up(job, number, "a gradient is not finite", *everyone)
     if job.recipe.optimizer.clip_value is not None:  # after the check: clipping would turn inf into a number
         accelerator.clip_grad_value_(job.model.parameters(), job.recipe.optimizer.clip_value)
+    if job.recipe.optimizer.clip_norm is not None:
+        accelerator.clip_grad_norm_(job.model.parameters(), job.recipe.optimizer.clip_norm)
     job.optimizer.step()
     if accelerator.scaler is not None and accelerator.scaler.get_scale() < SMALLEST_SCALE:
         raise _blow_up(job, number, "gradients are not finite at any scale of fp16", *everyone)
@@ -299,6 +301,8 @@ def judge(
 ) -> Judgement:
     """Return how well a model retrieves the classes that the recipe evaluates."""
     source, arrays, items = job.source, dict[str, Tensor](), list[Item]()
+    if not len(source.query_labels):
+        return Judgement({}, {"embeddings": torch.empty(0, 0), "labels": source.query_labels}, [])
     sides = [("embeddings", "labels", source.queries, source.query_labels, source.query_items)]
     if source.gallery is not None and source.gallery_labels is not None and source.gallery_items is not None:
         sides.append(

@@ -148,6 +148,7 @@ def _pruner(recipe: Recipe) -> BasePruner:
 
 def judged_recipe(recipe: Recipe, *, objective: str, prune: bool) -> Recipe:
     """Return the recipe as trials run it: judged on validation classes, with looks on the way to prune."""
+    recipe.evaluation.check_judged()
     epochs = sum(phase.epochs for phase in recipe.phases)
     every = recipe.evaluation.every or (max(1, epochs // LOOKS) if prune else 0)
     changes: dict[str, Any] = {

@@ -16,7 +16,7 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp import cli
-from softwarp.embedding_files import load_embeddings, load_labels, load_pairs, load_rows, load_tables
+from softwarp.embedding_files import load_embeddings, load_labels, load_rows, load_tables
 from softwarp.evaluate import measure
 from softwarp.metrics import bootstrap_over_classes, clustering_metrics, geometry_metrics, retrieval_metrics
 from softwarp.runs import Run
@@ -353,20 +353,6 @@ def test_the_same_name_is_the_same_class_across_files(tmp_path):
     assert tables[3].tolist() == [0, 1]
     np.save(tmp_path / "rows.npy", np.array([1]))
     assert load_rows(tmp_path / "rows.npy", 2).tolist() == [1]
-
-
-def test_pairs_are_read_and_mistakes_named(tmp_path):
-    path = tmp_path / "pairs.txt"
-    path.write_text("10\t300\nAbel_Pacheco\t1\t4\nAbdel_Madi\t1\tDean_Barker\t2\n")
-    same, other = load_pairs(path)
-    assert (same.left, same.right, same.same) == (("Abel_Pacheco", 1), ("Abel_Pacheco", 4), True)
-    assert (other.left, other.right, other.same) == (("Abdel_Madi", 1), ("Dean_Barker", 2), False)
-    path.write_text("10 300\nAbel_Pacheco 1\n")
-    with pytest.raises(ValueError, match="line 2"):
-        load_pairs(path)
-    path.write_text("10 300\n")
-    with pytest.raises(ValueError, match="no pairs"):
-        load_pairs(path)
 
 
 def test_pickles_are_never_loaded(tmp_path):

@@ -51,7 +51,7 @@ def test_a_depth_is_for_folders(tmp_path):
 
 
 def test_an_unknown_layout_names_the_nearest():
-    assert list(TABLES) == ["cub", "cars", "sop", "inshop", "folder", "csv"]
+    assert list(TABLES) == ["cub", "cars", "sop", "inshop", "folder", "csv", "records", "shards"]
     with pytest.raises(ValueError, match=r"'in-shop'.*did you mean inshop"):
         read_table("in-shop", None)
 

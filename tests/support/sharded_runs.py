@@ -9,13 +9,16 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from softwarp import processes
 from softwarp import train as training
 from softwarp.data.glyphs import load_glyphs
+from softwarp.recipe import Recipe
 from support.tiny_runs import Bars, tiny
 
 LOSS = {
@@ -35,41 +38,61 @@ RECIPE = tiny(
 )
 
 
-def child(rank: int, world: int, port: int, folder: Path, steps: int) -> None:
-    """Train that many steps as one of the processes; the main one notes the losses."""
+def join(rank: int, world: int, port: int) -> None:
+    """Tell this process that it is one of several, as torchrun does."""
     if world > 1:
         numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         os.environ.update({key: str(value) for key, value in (numbers | address).items()})
-    losses, take_step = [], training.take_step
-    training.take_step = lambda *arguments: losses.append(take_step(*arguments)) or losses[-1]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def stopped_after(steps: int, recipe: Recipe, folder: Path) -> bool:
+    """Train, or go on, for that many steps; return whether the run was still going on."""
     try:
         stop = Bars(steps, lambda: signal.raise_signal(signal.SIGINT))
-        training.train(RECIPE, folder / "run", resume=True, progress=stop)
+        training.train(recipe, folder, resume=True, progress=stop)
     except training.StoppedError:
-        if rank == 0:
-            path = folder / "steps.json"
-            before = json.loads(path.read_text()) if path.exists() else []
-            path.write_text(json.dumps(before + losses))
-        os._exit(0)
-    os._exit(1)
+        return True
+    return False
 
 
-def main(folder: Path, plan: str) -> None:
+def note(path: Path, values: list) -> None:
+    """Add values to a list in a file."""
+    before = json.loads(path.read_text()) if path.exists() else []
+    path.write_text(json.dumps(before + values))
+
+
+def child(folder: Path, steps: int) -> bool:
+    """Train that many steps as one of the processes; the main one notes the losses."""
+    losses, take_step = [], training.take_step
+    training.take_step = lambda *arguments: losses.append(take_step(*arguments)) or losses[-1]
+    stopped = stopped_after(steps, RECIPE, folder / "run")
+    if processes.is_main():
+        note(folder / "steps.json", losses)
+    return stopped
+
+
+def in_processes(plan: str, work: Callable[[int], bool]) -> None:
+    """Do the parts of a plan like 4:8,2:20 one after the other, each in so many forked processes."""
     torch.set_num_threads(1)  # threads do not survive a fork
-    load_glyphs()  # draws them if nobody has
     for part in plan.split(","):
         world, steps = map(int, part.split(":"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        numbers = []
+        port, numbers = free_port(), []
         for rank in range(world):
             numbers.append(os.fork())
             if numbers[-1] == 0:
-                child(rank, world, port, folder, steps)
+                join(rank, world, port)
+                os._exit(0 if work(steps) else 1)
         assert [os.waitpid(number, 0)[1] for number in numbers] == [0] * world
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    load_glyphs()  # draws them if nobody has
+    place = Path(sys.argv[1])
+    in_processes(sys.argv[2], lambda steps: child(place, steps))

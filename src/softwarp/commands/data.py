@@ -58,7 +58,8 @@ def check(
     name: Annotated[
         str | None,
         typer.Option(
-            help="Layout: cub, cars, sop, inshop, folder or csv. Default: csv for a file, else folder."
+            help="Layout: cub, cars, sop, inshop, folder, csv, records or shards. Default: the last four by "
+            "what is there."
         ),
     ] = None,
     depth: Annotated[
@@ -74,9 +75,9 @@ def check(
     exit code is 1 if training would refuse or an image is broken.
     """
     from softwarp.data.check import check_images, foresee
-    from softwarp.data.tables import TABLES, read_table
+    from softwarp.data.tables import TABLES, layout_of, read_table
 
-    layout = name or ("csv" if root.is_file() else "folder")
+    layout = name or layout_of(root)
     try:
         table = read_table(layout, root, depth=depth)
     except (ValueError, OSError) as error:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-TITLES = {"cub": "CUB-200-2011", "cars": "Cars196", "sop": "Online Products"}
+TITLES = {"cub": "CUB-200-2011", "cars": "Cars196", "sop": "Online Products", "faces": "accuracy"}
+TABLES = (1, 5)  # those of the paper that have recipes
 WIDTH = 100  # a narrower table would cut recipe names
 
 
@@ -20,11 +21,11 @@ def show_table(number: int) -> None:
     console = Console()
     console = Console(width=max(WIDTH, console.width))
     console.print(as_table(content, number))
-    console.print(
-        "I: BN-Inception, R: ResNet-50, followed by the embedding size. *: with additional components."
-    )
-    console.print("not known: the settings are unpublished, or we do not know them:")
-    for row in (row for group in content["groups"] for row in group["rows"] if "unknown" in row):
+    console.print(content["legend"], markup=False, highlight=False)
+    unknown = [row for group in content["groups"] for row in group["rows"] if "unknown" in row]
+    if unknown:
+        console.print("not known: the settings are unpublished, or we do not know them:")
+    for row in unknown:
         console.print(f"  {row['method']} {row['model']}: {row['unknown']}", markup=False, highlight=False)
 
 
@@ -36,9 +37,10 @@ def read_table(number: int) -> dict[str, Any]:
     """
     from softwarp.recipe import read_settings
 
-    if number != 1:
-        raise ValueError(f"there are no recipes for table {number} of the paper, only for --table 1")
-    return read_settings(Path(str(files("softwarp") / "recipes" / "table_1.yaml")))
+    if number not in TABLES:
+        known = " and ".join(f"--table {each}" for each in TABLES)
+        raise ValueError(f"there are no recipes for table {number} of the paper, only for {known}")
+    return read_settings(Path(str(files("softwarp") / "recipes" / f"table_{number}.yaml")))
 
 
 def as_table(content: dict[str, Any], number: int) -> "Table":
@@ -46,30 +48,31 @@ def as_table(content: dict[str, Any], number: int) -> "Table":
     from rich import box
     from rich.table import Table
 
-    column = partial(Table.add_column, no_wrap=True)
+    column, digits = partial(Table.add_column, no_wrap=True), content["digits"]
     table = Table(title=f"Table {number} of the paper, in percent", box=box.SIMPLE, padding=(0, 1))
     heads = {
-        name: [metric.replace("recall", "R").upper() for metric in metrics]
+        name: [metric.replace("recall", "R").replace("_", "-").upper() for metric in metrics]
         for name, metrics in content["columns"].items()
     }
     column(table, "method")
     for name, words in heads.items():
-        column(table, f"{TITLES[name]}\n{_aligned(words, words)}")
+        column(table, f"{TITLES[name]}\n{_aligned(words, words, digits)}")
     for group in content["groups"]:
         table.add_section()
         table.add_row(f"[bold]{group['title']}")
         for row in group["rows"]:
-            cells = [_cell(row, name, words) for name, words in heads.items()]
+            cells = [_cell(row, name, words, digits) for name, words in heads.items()]
             table.add_row(f"{row['method']}\n  {row['model']}", *cells)
     return table
 
 
-def _cell(row: dict[str, Any], name: str, heads: list[str]) -> str:
+def _cell(row: dict[str, Any], name: str, heads: list[str], digits: int) -> str:
     if name not in row:
-        return _aligned(["-"], heads)
-    figures = ["-" if value is None else f"{value:.1f}" for value in row[name]]
-    return f"{_aligned(figures, heads)}\n{row.get('recipes', {}).get(name, 'not known')}"
+        return _aligned(["-"], heads, digits)
+    figures = ["-" if value is None else f"{value:.{digits}f}" for value in row[name]]
+    return f"{_aligned(figures, heads, digits)}\n{row.get('recipes', {}).get(name, 'not known')}"
 
 
-def _aligned(words: list[str], heads: list[str]) -> str:
-    return " ".join(f"{word:>{max(4, len(head))}}" for word, head in zip(words, heads, strict=False))
+def _aligned(words: list[str], heads: list[str], digits: int) -> str:
+    widths = [max(3 + digits, len(head)) for head in heads]
+    return " ".join(f"{word:>{width}}" for word, width in zip(words, widths, strict=False))

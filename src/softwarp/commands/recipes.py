@@ -25,7 +25,7 @@ CAPTION = "R@1: Recall@1 as published, in percent"
 def recipes(
     table: Annotated[
         int | None,
-        typer.Option(help="Show a table of the paper with its figures and recipes; only table 1 exists."),
+        typer.Option(help="Show a table of the paper, 1 or 5, with its figures and recipes."),
     ] = None,
 ) -> None:
     """List the recipes that ship with softwarp."""

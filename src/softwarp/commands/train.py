@@ -139,11 +139,14 @@ def _report(repeats: "Repeats", folder: Path, settled: str) -> None:
 
     if len(repeats.runs) > 1:
         write_repeats(folder, repeats)
-    Console().print(table(repeats).terminal())
+    if repeats.runs[0].images.evaluated:
+        Console().print(table(repeats).terminal())
+    else:
+        note("all classes were trained and none judged: softwarp verify RUN --pairs FILE")
     if settled:
         typer.echo(settled)
     before = repeats.baseline.get("map@r", 0.0)
-    if repeats.mean["map@r"] < before and not settled:
+    if repeats.mean.get("map@r", before) < before and not settled:
         note(
             f"MAP@R is lower than before training ({100 * before:.1f}). Try fewer epochs or lower learning "
             "rates, and compare them on validation classes (--protocol validation), never on test classes"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softwarp.data.decode import read_image
+from softwarp.data.decode import decode_image, read_image
 from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide
 from softwarp.data.tables import Table
 
@@ -50,9 +50,13 @@ def check_images(
         advance: called after each image.
     """
 
-    def check(path: str) -> Broken | None:
+    def check(position: int) -> Broken | None:
+        path = table.paths[position]
         try:
-            read_image(table.root / path)
+            if table.pack is None:
+                read_image(table.root / path)
+            else:
+                decode_image(table.pack.read(position), path)
         except (ValueError, OSError) as error:
             return Broken(path, str(error))
         return None
@@ -60,7 +64,7 @@ def check_images(
     broken = []
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         for start in range(0, len(table.paths), BLOCK):
-            for found in pool.map(check, table.paths[start : start + BLOCK]):
+            for found in pool.map(check, range(start, min(start + BLOCK, len(table.paths)))):
                 if found is not None:
                     broken.append(found)
                 if advance is not None:

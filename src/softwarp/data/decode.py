@@ -1,7 +1,9 @@
 """A file -> an upright RGB image; errors name the file and the cause."""
 
 import errno
+import io
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +43,17 @@ def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
         shorter_side: decode a JPEG at 1/2, 1/4 or 1/8 as long as its shorter side keeps this length: faster,
             but a small random crop is then enlarged from fewer pixels. None decodes at full size.
     """
+    return _decoded(path, str(path), shorter_side)
+
+
+def decode_image(content: bytes, name: str, *, shorter_side: int | None = None) -> Image.Image:
+    """Return the image that these bytes are a file of, as `read_image` does; errors say `name`."""
+    return _decoded(io.BytesIO(content), name, shorter_side)
+
+
+def _decoded(source: Path | IO[bytes], name: str, shorter_side: int | None) -> Image.Image:
     try:
-        with Image.open(path) as image:
+        with Image.open(source) as image:
             if shorter_side is not None:
                 image.draft(None, (shorter_side, shorter_side))  # a square, so rotation does not matter
             image.load()
@@ -52,7 +63,7 @@ def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
     except Exception as error:  # decoders raise anything: OSError, SyntaxError, struct.error, ...
         if isinstance(error, OSError) and error.errno not in (None, *OF_THE_FILE):
             raise
-        raise ValueError(f"{path}: {_cause(path, error)}") from error
+        raise ValueError(f"{name}: {_cause(source, error)}") from error
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
@@ -88,10 +99,11 @@ def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
-def _cause(path: Path, error: Exception) -> str:
+def _cause(source: Path | IO[bytes], error: Exception) -> str:
     """Return why decoding failed, without the path: a cache keeps it, and files move."""
     if isinstance(error, UnidentifiedImageError):
-        return "not an image of a known kind" if path.stat().st_size else "the file is empty"
+        size = source.stat().st_size if isinstance(source, Path) else source.seek(0, io.SEEK_END)
+        return "not an image of a known kind" if size else "the file is empty"
     if isinstance(error, OSError) and error.strerror:
         return "the file is missing" if error.errno == errno.ENOENT else error.strerror
     return str(error) or type(error).__name__

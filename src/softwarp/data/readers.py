@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 SPLITS = ("train", "validation", "test", "query", "gallery")
 SPLIT_NAMES = {split: split for split in SPLITS} | {  # common names, in lower case
@@ -19,6 +20,14 @@ SPLIT_NAMES = {split: split for split in SPLITS} | {  # common names, in lower c
 INSHOP_LIST = "list_eval_partition.txt"
 
 
+class Pack(Protocol):
+    """Many image files in few large ones, by position. For a damaged one `read` raises a ValueError."""
+
+    def __len__(self) -> int: ...
+    def read(self, position: int) -> bytes: ...
+    def name(self, position: int) -> str: ...
+
+
 class Listing(NamedTuple):
     """What a source lists; whether the images exist is not checked."""
 
@@ -28,6 +37,8 @@ class Listing(NamedTuple):
     names: Sequence[str]
     splits: Sequence[str] | None  # one per image; None if the source has none
     notes: Sequence[str] = ()  # what was left out, one line each
+    pack: Pack | None = None  # that holds the images, if they are no files of their own
+    shards: NDArray[np.int32] | None = None  # the file of the pack that each image is in, if there are many
 
 
 def by_name(

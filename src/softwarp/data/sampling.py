@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+OPEN_SHARDS = 16  # files among which items are shuffled, of 256 MB each if `softwarp faces pack` wrote them
+
 
 class BalancedBatches(Sampler[list[int]]):
     """Yield batches of `classes_per_batch` classes x `samples_per_class` samples, different in each epoch.
@@ -71,15 +73,19 @@ class RandomBatches:
     An epoch goes through the items in random order; leftovers that do not fill a batch are skipped. The order
     depends only on `seed` and the epoch.
 
+    Args:
+        shards: [count], the file that each item is in. Files then come in random order, and items are
+            shuffled among `OPEN_SHARDS` successive ones, so that at any time only these are read.
+
     >>> batches = RandomBatches(7, size=3, seed=0)
     >>> [len(batch) for batch in batches.of_epoch(0)]
     [3, 3]
     """
 
-    def __init__(self, count: int, *, size: int, seed: int) -> None:
+    def __init__(self, count: int, *, size: int, seed: int, shards: Tensor | None = None) -> None:
         if size > count:
             raise ValueError(f"a batch needs {size} images but there are only {count}; lower batches.size")
-        self.count, self.size, self.seed = count, size, seed
+        self.count, self.size, self.seed, self.shards = count, size, seed, shards
 
     def __len__(self) -> int:
         return self.count // self.size
@@ -88,6 +94,9 @@ class RandomBatches:
         """Yield the batches of that epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(self.count, generator=generator)
+        if self.shards is not None:
+            turn = torch.randperm(int(self.shards.max()) + 1, generator=generator) // OPEN_SHARDS
+            order = order[turn[self.shards[order]].argsort(stable=True)]
         for start in range(0, len(self) * self.size, self.size):
             yield order[start : start + self.size].tolist()
 

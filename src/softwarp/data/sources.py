@@ -15,7 +15,7 @@ from softwarp.data.glyphs import STYLES, glyph_name, load_glyphs
 from softwarp.data.image_cache import ImageCache
 from softwarp.data.images import Batch, ImageDataset, test_transform, train_transform
 from softwarp.data.splits import Division, Positions, SplitPlan, divide, limit, random_roles
-from softwarp.data.stores import FileStore, MemoryStore, Store
+from softwarp.data.stores import FileStore, MemoryStore, PackStore, Store
 from softwarp.data.tables import Table, find_root, read_table
 
 
@@ -63,6 +63,7 @@ class Source:
     gallery_items: Items | None
     sha256: str  # of the pixels (glyphs), or of the list of files and labels
     notes: tuple[str, ...]  # what was left out or is missing, one line each
+    shards: Tensor | None = None  # the file that each training image is in, if they are packed into several
 
 
 def load_source(
@@ -149,6 +150,8 @@ def image_source(
 ) -> Source:
     """Return the images of a data set on disk, divided by class according to the plan."""
     table = read_table(name, root, depth=depth, strict=strict)
+    if cache and table.pack is not None:
+        raise ValueError(f"data.cache keeps decoded image files, but {root} holds {name}; omit it")
     division = divide(table.labels, table.splits, plan, names=table.names, max_classes=max_classes)
     division = limit(division, table.labels, max_classes)
     to_train = train_transform(
@@ -157,18 +160,26 @@ def image_source(
     to_test = test_transform(resize=resize, crop=crop)
 
     def images(positions: Positions, labels: Tensor) -> tuple[Images, Images]:
-        paths = tuple(table.paths[item] for item in positions.tolist())
-        store: Store = (
-            ImageCache.open(table.root, paths, shorter_side=resize, advance=advance)
-            if cache
-            else FileStore(table.root, paths, shorter_side=resize)
-        )
+        store: Store
+        if cache:
+            paths = tuple(table.paths[item] for item in positions.tolist())
+            store = ImageCache.open(table.root, paths, shorter_side=resize, advance=advance)
+        else:
+            store = store_of(table, positions, shorter_side=resize)
         random = ImageDataset(store, labels, to_train, strict=strict)
         return random, ImageDataset(store, labels, to_test, strict=strict, replace=False)
 
     return _source(
         table, division, images, judged=plan.split, root=str(table.root), sha256=fingerprint(table)
     )
+
+
+def store_of(table: Table, positions: Positions, *, shorter_side: int | None) -> Store:
+    """Return the images of a table at these positions."""
+    if table.pack is not None:
+        return PackStore(table.pack, positions.tolist(), shorter_side=shorter_side)
+    paths = tuple(table.paths[item] for item in positions.tolist())
+    return FileStore(table.root, paths, shorter_side=shorter_side)
 
 
 def _source(
@@ -213,6 +224,7 @@ def _source(
         gallery_items=gallery_items,
         sha256=sha256,
         notes=table.notes,
+        shards=None if table.shards is None else torch.from_numpy(table.shards[division.train]).long(),
     )
 
 

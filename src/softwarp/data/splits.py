@@ -32,7 +32,7 @@ class SplitPlan:
             which are all training classes, or to judge `validation`. With the latter something can be chosen
             by folds before it is judged on validation classes.
         test_classes: which are for test: those that the data set says, or the second half of all classes in
-            their order, whatever it says.
+            their order, whatever it says; or none: all classes train, and nothing is judged.
     """
 
     split: Judged = "validation"
@@ -40,7 +40,7 @@ class SplitPlan:
     folds: int = 4
     fold_seed: int | None = None
     fold_of: Judged = "test"
-    test_classes: Literal["given", "second_half"] = "given"
+    test_classes: Literal["given", "second_half", "none"] = "given"
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,14 @@ def random_roles(labels: Positions, *, validation: float, test: float, seed: int
     return named
 
 
+def given_or_drawn(labels: Positions, splits: Sequence[str] | None, seed: int = 0) -> Sequence[str]:
+    """Return the split of each item; where none are given, a random quarter of the classes is for test."""
+    if splits is not None:
+        return splits
+    test = max(0.25, 2 / len(np.unique(labels)))  # with a single class every answer would be right
+    return random_roles(labels, validation=0.0, test=test, seed=seed)
+
+
 def halves(labels: Positions) -> list[str]:
     """Return train for the labels of the first half of the classes, test for the others.
 
@@ -190,6 +198,8 @@ def divide(
     >>> divide(labels, splits, SplitPlan("test"))
     Division(train=array([0, 1, 2, 3]), queries=array([4, 5, 6, 7]), gallery=None)
     """
+    if plan.test_classes == "none":
+        return Division(np.arange(len(labels)), np.arange(0), None)
     if plan.test_classes == "second_half":
         splits = halves(labels)
     where = _roles(labels, splits, seed)
@@ -222,9 +232,7 @@ def _roles(labels: Positions, splits: Sequence[str] | None, seed: int) -> dict[s
             f"{classes} class{'es' * (classes != 1)}: at least four are needed for training and test; "
             "add classes"
         )
-    if splits is None:
-        # with a single class every answer would be right
-        splits = random_roles(labels, validation=0.0, test=max(0.25, 2 / classes), seed=seed)
+    splits = given_or_drawn(labels, splits, seed)
     if len(splits) != len(labels):
         raise ValueError(f"{len(splits)} splits for {len(labels)} labels; give one split per label")
     roles = np.array(splits)

@@ -1,4 +1,4 @@
-"""Where an item's pixels come from: files, or memory. Caches (image_cache.py) are stores too."""
+"""Where an item's pixels come from: files, packs, or memory. Caches (image_cache.py) are stores too."""
 
 import typing
 from collections.abc import Sequence
@@ -7,7 +7,8 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from softwarp.data.decode import read_image
+from softwarp.data.decode import decode_image, read_image
+from softwarp.data.readers import Pack
 
 
 class Store(typing.Protocol):
@@ -37,6 +38,28 @@ class FileStore:
 
     def name(self, item: int) -> str:
         return self.paths[item]
+
+
+class PackStore:
+    """Images out of few large files, decoded at every read.
+
+    Args:
+        positions: of the items in the pack.
+        shorter_side: as in `read_image`.
+    """
+
+    def __init__(self, pack: Pack, positions: Sequence[int], *, shorter_side: int | None) -> None:
+        self.pack, self.positions, self.shorter_side = pack, positions, shorter_side
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def read(self, item: int) -> Image.Image:
+        content = self.pack.read(self.positions[item])
+        return decode_image(content, self.name(item), shorter_side=self.shorter_side)
+
+    def name(self, item: int) -> str:
+        return self.pack.name(self.positions[item])
 
 
 class MemoryStore:

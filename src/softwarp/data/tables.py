@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 
 from softwarp.data.csv_file import read_csv
 from softwarp.data.folders import is_text, read_folder, scan
-from softwarp.data.readers import READERS, SPLITS, Listing
+from softwarp.data.readers import READERS, SPLITS, Listing, Pack
+from softwarp.data.records import read_records
+from softwarp.data.shards import INDEX, read_shards
 from softwarp.files import printable
 
-TABLES = READERS | {"folder": read_folder, "csv": read_csv}
+TABLES = READERS | {
+    "folder": read_folder,
+    "csv": read_csv,
+    "records": read_records,
+    "shards": read_shards,
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,17 @@ class Table:
     names: tuple[str, ...]
     splits: tuple[str, ...] | None  # one of SPLITS per image; None if the source has none
     notes: tuple[str, ...] = ()  # what was left out or is missing, one line each
+    pack: Pack | None = None  # that holds the images, if they are no files of their own
+    shards: NDArray[np.int32] | None = None  # the file of the pack that each image is in, if there are many
+
+
+def layout_of(root: Path) -> str:
+    """Return the layout that a user's file or folder has: csv, records, shards or folder."""
+    if root.suffix.lower() == ".rec" or (root / "train.rec").is_file():
+        return "records"
+    if (root / INDEX).is_file():
+        return "shards"
+    return "csv" if root.is_file() else "folder"
 
 
 def find_root(name: str, root: str | None) -> Path:
@@ -68,7 +86,7 @@ def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool 
     wrong = sorted(set(listing.splits or ()) - set(SPLITS))
     if wrong:
         raise ValueError(f"{listing.root}: no split is called {wrong[0]!r}; there are {', '.join(SPLITS)}")
-    missing = _missing(listing)
+    missing = _missing(listing) if listing.pack is None else []
     if len(missing) == len(listing.paths) or (strict and missing):
         raise FileNotFoundError(f"{_some_missing(missing, listing)}; unpack or copy the images again")
     skipped = [f"{_some_missing(missing, listing)}; skipping them"] if missing else []
@@ -79,6 +97,8 @@ def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool 
         names=tuple(listing.names),
         splits=None if listing.splits is None else tuple(listing.splits),
         notes=(*skipped, *listing.notes),
+        pack=listing.pack,
+        shards=listing.shards,
     )
 
 

@@ -2,10 +2,16 @@
 
 from softwarp.metrics.clustering import clustering_metrics
 from softwarp.metrics.geometry import average_distance_to_proxy, geometry_metrics, hubness, occurrences
+from softwarp.metrics.identification import identification_metrics
 from softwarp.metrics.intervals import bootstrap_means, bootstrap_over_classes
 from softwarp.metrics.neighbours import nearest_neighbours
 from softwarp.metrics.retrieval import retrieval_metrics, retrieval_per_query
-from softwarp.metrics.verification import combine_flipped, pair_distances, verification_metrics
+from softwarp.metrics.verification import (
+    combine_flipped,
+    pair_distances,
+    roc_points,
+    verification_metrics,
+)
 
 __all__ = [
     "average_distance_to_proxy",
@@ -15,10 +21,12 @@ __all__ = [
     "combine_flipped",
     "geometry_metrics",
     "hubness",
+    "identification_metrics",
     "nearest_neighbours",
     "occurrences",
     "pair_distances",
     "retrieval_metrics",
     "retrieval_per_query",
+    "roc_points",
     "verification_metrics",
 ]

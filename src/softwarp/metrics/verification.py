@@ -15,6 +15,7 @@ from softwarp.metrics.checks import Array, check_embeddings, check_sides
 from softwarp.metrics.scaling import row_lengths
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Places = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
@@ -48,14 +49,19 @@ def pair_distances(left: Array, right: Array, *, distance: str = "euclidean") ->
 
 
 def verification_metrics(
-    distances: Array, same: Array, *, folds: int = 10, fars: Sequence[float] = (1e-1, 1e-2, 1e-3, 1e-4)
+    distances: Array,
+    same: Array,
+    *,
+    folds: int | Array = 10,
+    fars: Sequence[float] = (1e-1, 1e-2, 1e-3, 1e-4),
 ) -> dict[str, float]:
     """`accuracy` over folds and its `accuracy_std`, `tar@far=F`, `auc`, `best_threshold`, `best_accuracy`.
 
     A pair is called the same where its distance is below the threshold.
 
     - accuracy: each fold by the threshold that is best on the others; folds are runs of successive pairs,
-      as in LFW's pairs.txt and scikit-learn's KFold; of equally good thresholds the smallest;
+      as in LFW's pairs.txt and scikit-learn's KFold, or given by a number for each pair; of equally good
+      thresholds the smallest;
     - tar@far=F: share of the same pairs accepted when a share F of the others is, between the points of the
       ROC by a straight line; below 1 / (number of other pairs) there is nothing but that line.
 
@@ -65,13 +71,12 @@ def verification_metrics(
     """
     from sklearn.metrics import roc_auc_score  # takes seconds to import
 
-    values, truth = _check_pairs(distances, same, folds)
-    parts = np.array_split(np.arange(len(values)), folds)
+    values, truth = _check_pairs(distances, same)
     accuracies = [
         np.mean(
             (values[part] < _best_threshold(np.delete(values, part), np.delete(truth, part))) == truth[part]
         )
-        for part in parts
+        for part in _parts(folds, len(values))
     ]
     threshold = _best_threshold(values, truth)
     return {
@@ -86,7 +91,36 @@ def verification_metrics(
     }
 
 
-def _check_pairs(distances: Array, same: Array, folds: int) -> tuple[Floats, Bools]:
+def roc_points(distances: Array, same: Array) -> tuple[Floats, Floats, Floats]:
+    """The ROC: share of different pairs accepted, share of same pairs, and the distance up to which they are.
+
+    Points on a straight line between their neighbours are left out.
+
+    >>> far, tar, upto = roc_points(torch.tensor([0.1, 0.9, 0.2]), torch.tensor([True, False, True]))
+    >>> far.tolist(), tar.tolist()
+    ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
+    """
+    from sklearn.metrics import roc_curve
+
+    values, truth = _check_pairs(distances, same)
+    false_rate, true_rate, scores = roc_curve(truth, -values)
+    return false_rate, true_rate, -scores
+
+
+def _parts(folds: int | Array, count: int) -> list[Places]:
+    """The positions of the pairs of each fold."""
+    if isinstance(folds, int):
+        if not 2 <= folds <= count:
+            raise ValueError(f"folds must be between 2 and the number of pairs {count}; got {folds}")
+        return np.array_split(np.arange(count), folds)
+    numbers = torch.as_tensor(folds).cpu().numpy()
+    known = np.unique(numbers)
+    if numbers.shape != (count,) or len(known) < 2:
+        raise ValueError(f"give one fold number for each of {count} pairs, and two folds at least")
+    return [np.flatnonzero(numbers == number) for number in known]
+
+
+def _check_pairs(distances: Array, same: Array) -> tuple[Floats, Bools]:
     values = torch.as_tensor(distances).detach().cpu().double().numpy()
     flags = torch.as_tensor(same).detach().cpu().numpy()
     if values.ndim != 1 or values.shape != flags.shape or not np.isin(flags, (0, 1)).all():
@@ -98,8 +132,6 @@ def _check_pairs(distances: Array, same: Array, folds: int) -> tuple[Floats, Boo
     truth = flags.astype(bool)
     if truth.all() or not truth.any():
         raise ValueError("all pairs are of one kind: verification needs same and different ones")
-    if not 2 <= folds <= len(values):
-        raise ValueError(f"folds must be between 2 and the number of pairs {len(values)}; got {folds}")
     return values, truth
 
 

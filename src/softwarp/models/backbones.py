@@ -5,6 +5,7 @@ Every backbone says what it reads: `in_channels`, and `mean` and `std` on the sc
 
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from softwarp.models.bn_inception import BNInception
 from softwarp.models.hub import address_to_fetch, ask_hub
+from softwarp.models.iresnet import LAYERS, IResNet
 from softwarp.models.weights import HUB_CURES, load_packaged_efficientnet_lite0, load_weights
 
 
@@ -90,7 +92,7 @@ def _tokens_to_map(tokens: Tensor, aspect: float) -> Tensor:
     return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, rows, count // rows)
 
 
-Backbone = SmallConvNet | BNInception | TimmBackbone
+Backbone = SmallConvNet | BNInception | IResNet | TimmBackbone
 
 
 def _efficientnet_lite0() -> TimmBackbone:
@@ -104,6 +106,7 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
     "small_conv": SmallConvNet,
     "efficientnet_lite0": _efficientnet_lite0,
     "bn_inception": BNInception,
+    **{f"iresnet{depth}": partial(IResNet, depth) for depth in LAYERS},
 }
 
 

@@ -140,6 +140,36 @@ def _hue(place: int) -> str:
     return f"hsl({(place * 137.5) % 360:.0f} 75% {(38, 52, 30)[place % 3]}%)"
 
 
+def roc(
+    name: str, curves: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]]
+) -> Illustration:
+    """Return the ROC of each set of pairs, false accepts on a logarithmic axis.
+
+    Args:
+        curves: by title: rates of false and of true accepts, and the distance up to which pairs are accepted.
+    """
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    lowest = min(rate for far, _, _ in curves.values() for rate in far if rate > 0)
+    for colour, (title, (far, tar, _)) in zip(cycle(COLOURS), curves.items(), strict=False):
+        axes.step([max(rate, lowest / 2) for rate in far], tar, where="post", color=colour, label=title)
+    axes.set(
+        xscale="log",
+        xlim=(lowest / 2, 1),
+        ylim=(0, 1.01),
+        xlabel="different pairs accepted (FAR)",
+        ylabel="same pairs accepted (TAR)",
+    )
+    tidy(axes)
+    axes.legend(frameon=False, loc="lower right")
+    rows = [
+        {"set": title, "far": far, "tar": tar, "distance": distance}
+        for title, curve in curves.items()
+        for far, tar, distance in zip(*curve, strict=True)
+    ]
+    return Illustration(name, svg(figure), rows)
+
+
 def differences(name: str, seeds: Mapping[str, Sequence[float]], behind: Mapping[str, Pair]) -> Illustration:
     """Return each seed's value, and how far each row is behind the first, with intervals; in percent."""
     figure = Figure(figsize=(10, 0.8 + 0.3 * len(seeds)), layout="constrained")

@@ -4,10 +4,11 @@ import io
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
 from PIL import Image, ImageOps
 
-from softwarp.data.decode import read_image
 from softwarp.data.glyphs import glyph_images
+from softwarp.data.sources import store_of
 from softwarp.data.tables import find_root, read_table
 from softwarp.report.page import data_uri
 from softwarp.runs import Item, Run
@@ -28,7 +29,7 @@ def pictures_of(run: Run) -> tuple[Show, bool]:
     def show(item: Item, side: int) -> str:
         try:
             return thumbnail(read(item.file), side)
-        except (ValueError, OSError):
+        except (ValueError, OSError, KeyError):
             return ""
 
     return show, there
@@ -40,8 +41,16 @@ def _reader(run: Run) -> Callable[[str], Image.Image]:
         names = [item.file for item in (*run.items(), *run.items(gallery=True))]
         images = dict(zip(names, 255 - glyph_images(names), strict=True))  # dark on white
         return lambda name: Image.fromarray(images[name][0].numpy())
-    root = read_table(data.name, find_root(data.name, data.root), depth=data.depth).root
-    return lambda name: read_image(root / name, shorter_side=data.resize)
+    table = read_table(data.name, find_root(data.name, data.root), depth=data.depth)
+    places = {path: place for place, path in enumerate(table.paths)}
+    store = store_of(table, np.arange(len(places)), shorter_side=data.resize)
+
+    def read(name: str) -> Image.Image:
+        image = store.read(places[name])
+        assert isinstance(image, Image.Image)
+        return image
+
+    return read
 
 
 def _nothing(name: str) -> Image.Image:

@@ -1,0 +1,89 @@
+"""`softwarp faces`: packs faces for training, and draws pairs of people that training holds out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from softwarp.data.tables import Table
+
+app = typer.Typer(
+    help="Pack faces into shards for training, and draw pairs to verify.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Source = Annotated[
+    Path,
+    typer.Argument(metavar="FOLDER", help="FOLDER/PERSON/IMAGE, a CSV file, or a folder with train.rec."),
+]
+Depth = Annotated[int | None, typer.Option(min=1, help="Depth of the people's folders, like data.depth.")]
+
+
+@app.command()
+def pack(
+    source: Source,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the shards.")],
+    shard_mb: Annotated[int, typer.Option(min=1, help="Size of a shard in MB.")] = 256,
+    depth: Depth = None,
+) -> None:
+    """Pack a folder of faces into tar shards (webdataset) that training reads as a stream.
+
+    Files are kept as they are; those that cannot be decoded are left out and named. Train with
+    data.name=shards data.root=OUTPUT. A quarter of the people is held out, the same that training on the
+    folder would hold out.
+    """
+    from softwarp.commands.progress import progress_bars
+    from softwarp.data.packing import pack_faces
+
+    table = _table(source, depth)
+    with progress_bars() as progress:
+        task = progress.add_task("packing", total=2 * len(table.paths))
+        written, broken = pack_faces(
+            table, output, shard_size=shard_mb << 20, advance=lambda: progress.advance(task)
+        )
+    for image in broken:
+        _say(f"left out: {image.reason}")
+    images, shards, size = written["images"], written["shards"], written["bytes"] / 1e6
+    _say(f"{images:,} images of {len(table.names):,} people, {size:,.1f} MB, {shards:,} shards: {output}")
+
+
+@app.command()
+def pairs(
+    source: Source,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The list of pairs, a .tsv file.")],
+    count: Annotated[int, typer.Option(min=4, help="Number of pairs, half of them of one person.")] = 6000,
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds; no person is in two.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Draws the pairs.")] = 0,
+    depth: Depth = None,
+) -> None:
+    """Draw pairs to verify, of the people that training with --protocol test holds out from this folder."""
+    from softwarp.data.packing import draw_pairs
+    from softwarp.files import write_text
+
+    table = _table(source, depth)
+    if table.pack is not None:
+        raise ValueError(f"{source} holds no image files; draw pairs from the folder that it was packed from")
+    rows = draw_pairs(table, count=count, folds=folds, seed=seed)
+    lines = ["fold\tfirst\tsecond\tsame", *("\t".join(map(str, row)) for row in rows)]
+    write_text(output, "\n".join(lines) + "\n")
+    _say(
+        f"{len(rows):,} pairs in {folds} folds: {output}; verify with --pairs {output} --images {table.root}"
+    )
+
+
+def _table(source: Path, depth: int | None) -> "Table":
+    from softwarp.commands.progress import note
+    from softwarp.data.tables import layout_of, read_table
+
+    table = read_table(layout_of(source), source, depth=depth)
+    for line in table.notes:
+        note(line)
+    return table
+
+
+def _say(text: str) -> None:
+    from softwarp.files import printable
+
+    typer.echo(printable(text))

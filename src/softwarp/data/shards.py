@@ -1,0 +1,204 @@
+"""Image files packed into tar files that stream well, in the layout of webdataset, and read back by position.
+
+    pack.json          how many images and shards, the names of the classes
+    index.npz          shard, offset, size, checksum, label and split of each image; written last
+    shard-000000.tar   000000000.jpg (the file as it was), 000000000.cls (its label), 000000001.png, ...
+
+Images are shuffled once, when they are packed, so that a shard holds a mixture of classes. Any tool that
+reads webdataset can read the shards; the index is ours, and makes every image a single read at a known
+place.
+"""
+
+import io
+import json
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softwarp.data.readers import SPLITS, Listing
+from softwarp.files import atomic_write, write_json
+
+INDEX, ABOUT = "index.npz", "pack.json"
+SHARD_SIZE = 256 << 20  # bytes: large enough to stream, small enough to shuffle several
+COLUMNS = {
+    "shard": np.int32,
+    "offset": np.int64,
+    "size": np.int64,
+    "crc32": np.uint32,
+    "label": np.int32,
+    "split": np.int8,  # its place in SPLITS; -1 if there are no splits
+    "suffix": np.int8,  # its place in the list in pack.json
+}
+HANDLES = 64  # shards that are kept open
+
+
+class Shards:
+    """The images of packed shards, by position: `read` returns the bytes of an image file."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        about, columns = _read_index(root)
+        self.classes: list[str] = about["classes"]
+        self.suffixes: list[str] = about["suffixes"]
+        self.columns = columns
+        self._handles: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.columns["shard"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_handles": {}}
+
+    def __del__(self) -> None:
+        for handle in getattr(self, "_handles", {}).values():
+            os.close(handle)
+
+    def name(self, position: int) -> str:
+        suffix = self.suffixes[self.columns["suffix"][position]]
+        return f"{shard_name(self.columns['shard'][position])}/{position:09d}{suffix}"
+
+    def read(self, position: int) -> bytes:
+        """Return an image file; a ValueError names it if it is damaged."""
+        offset, size, checksum = (int(self.columns[name][position]) for name in ("offset", "size", "crc32"))
+        shard = int(self.columns["shard"][position])
+        try:
+            content = os.pread(self._handle(shard), size, offset)
+        except OSError as error:
+            raise ValueError(f"{self.root}: {self.name(position)}: {error.strerror}; pack again") from None
+        if len(content) != size or zlib.crc32(content) != checksum:
+            raise ValueError(f"{self.root}: {self.name(position)} is damaged; copy the shard or pack again")
+        return content
+
+    def _handle(self, shard: int) -> int:
+        if shard not in self._handles:
+            if len(self._handles) >= HANDLES:
+                os.close(self._handles.pop(next(iter(self._handles))))
+            self._handles[shard] = os.open(self.root / shard_name(shard), os.O_RDONLY)
+        return self._handles[shard]
+
+
+def shard_name(number: int) -> str:
+    return f"shard-{number:06d}.tar"
+
+
+def read_shards(root: Path) -> Listing:
+    """Return the images that `write_shards` packed, with the splits that they had."""
+    pack = Shards(root)
+    splits = None
+    if (pack.columns["split"] >= 0).all():
+        splits = [SPLITS[number] for number in pack.columns["split"].tolist()]
+    paths = [pack.name(position) for position in range(len(pack))]
+    labels = pack.columns["label"].tolist()
+    shards: NDArray[np.int32] = pack.columns["shard"]
+    return Listing(root, paths, labels, pack.classes, splits, pack=pack, shards=shards)
+
+
+@dataclass
+class _Rows:
+    """The index in the making."""
+
+    suffixes: list[str] = field(default_factory=list)
+    columns: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+
+    def add(self, suffix: str, values: dict[str, int]) -> None:
+        if suffix not in self.suffixes:
+            self.suffixes.append(suffix)
+        for name, value in (values | {"suffix": self.suffixes.index(suffix)}).items():
+            self.columns[name].append(value)
+
+
+def write_shards(
+    root: Path,
+    names: Sequence[str],
+    read: Callable[[int], bytes],
+    labels: NDArray[np.int64],
+    classes: Sequence[str],
+    splits: Sequence[str] | None,
+    *,
+    shard_size: int = SHARD_SIZE,
+    seed: int = 0,
+    advance: Callable[[], None] | None = None,
+) -> dict[str, int]:
+    """Pack image files into `root`, shuffled; return how many images, bytes and shards that are.
+
+    What a killed attempt left is replaced; a finished pack is refused.
+
+    Args:
+        names: of the files; only their suffixes matter.
+        read: the content of a file.
+        splits: one of SPLITS per image, or None.
+    """
+    if (root / INDEX).exists():
+        raise ValueError(f"{root} holds packed images already; choose another folder")
+    for left in (*root.glob("shard-*.tar"), *root.glob(".shard-*.tar.*")):
+        left.unlink()
+    rows, shard, position = _Rows(), 0, 0
+    order = np.random.default_rng(seed).permutation(len(names)).tolist()
+    while position < len(order):
+        with atomic_write(root / shard_name(shard)) as file, tarfile.open(fileobj=file, mode="w") as tar:
+            while position < len(order) and file.tell() < shard_size:
+                item = order[position]
+                content, label = read(item), int(labels[item])
+                suffix = PurePosixPath(names[item]).suffix.lower() or ".jpg"
+                values = {
+                    "shard": shard,
+                    "offset": _add(tar, file, f"{position:09d}{suffix}", content),
+                    "size": len(content),
+                    "crc32": zlib.crc32(content),
+                    "label": label,
+                    "split": -1 if splits is None else SPLITS.index(splits[item]),
+                }
+                rows.add(suffix, values)
+                _add(tar, file, f"{position:09d}.cls", str(label).encode())
+                position += 1
+                if advance is not None:
+                    advance()
+        shard += 1
+    about = {"schema": 1, "images": len(order), "shards": shard, "seed": seed, "suffixes": rows.suffixes}
+    write_json(root / ABOUT, about | {"classes": list(classes)})
+    columns = {name: np.array(rows.columns[name], kind) for name, kind in COLUMNS.items()}
+    with atomic_write(root / INDEX) as file:
+        np.savez(file, **columns)  # type: ignore[arg-type]
+    return {"images": len(order), "bytes": int(columns["size"].sum()), "shards": shard}
+
+
+def _add(tar: tarfile.TarFile, file: IO[bytes], name: str, content: bytes) -> int:
+    """Add a file to the tar; return where its content begins."""
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    tar.addfile(entry, io.BytesIO(content))
+    return file.tell() - -(-len(content) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+
+def _read_index(root: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    cure = "pack the images again"
+    for name in (INDEX, ABOUT):
+        if not (root / name).is_file():
+            raise FileNotFoundError(f"{root / name} is missing: packing did not finish; {cure}")
+    try:
+        about = json.loads((root / ABOUT).read_bytes())
+        with np.load(io.BytesIO((root / INDEX).read_bytes()), allow_pickle=False) as found:
+            columns = {name: found[name] for name in COLUMNS}
+        count, classes = about["images"], len(about["classes"])
+        label, suffix = columns["label"], columns["suffix"]
+        fits = (
+            all(columns[name].shape == (count,) and columns[name].dtype == COLUMNS[name] for name in COLUMNS)
+            and count > 0
+            and 0 <= int(label.min()) <= int(label.max()) < classes
+            and 0 <= int(suffix.min()) <= int(suffix.max()) < len(about["suffixes"])
+            and int(columns["split"].max()) < len(SPLITS)
+            and min(int(columns[name].min()) for name in ("shard", "offset", "size")) >= 0
+        )
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{root}: {INDEX} or {ABOUT} is damaged ({error}); {cure}") from None
+    if not fits:
+        raise ValueError(f"{root}: {INDEX} and {ABOUT} do not belong together; {cure}")
+    return about, columns

@@ -1,0 +1,129 @@
+"""A model's verification of face pairs -> table, ROC and the worst mistakes on one self-contained page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from softwarp.figures import as_csv
+from softwarp.files import write_json, write_text
+from softwarp.metrics import roc_points
+from softwarp.report.figures import roc
+from softwarp.report.page import Group, Part, Tile, write_page
+from softwarp.report.pictures import thumbnail
+from softwarp.tables import Cell, Table, figure
+from softwarp.verify import FARS, Verified, worst
+
+SHOWN = 12  # mistakes of each kind
+SIDE = 112  # pixels
+METRICS = ("accuracy", *(f"tar@far={far:g}" for far in FARS), "auc")
+
+
+def pairs_table(results: Sequence[Verified], *, title: str = "") -> Table:
+    """Return a row per set of pairs: accuracy with its deviation over folds, TAR at three FARs, AUC."""
+    heads = ("set", "pairs", "accuracy", *(name.upper() for name in METRICS[1:]))
+    return Table(heads, tuple(_table_row(each) for each in results), title=title)
+
+
+def _table_row(result: Verified) -> tuple[Cell, ...]:
+    metrics, deviation = result.metrics, {"accuracy": result.metrics["accuracy_std"]}
+    figures = (figure(name, metrics[name], deviation.get(name)) for name in METRICS)
+    return (Cell(result.pairs.name), Cell(f"{len(result.pairs.same):,}"), *map(Cell, figures))
+
+
+def write_verification(
+    folder: Path, results: Sequence[Verified], templates: Mapping[str, float], about: Mapping[str, Any]
+) -> Path:
+    """Write verification.json, pairs.csv and verification.html with its figures; return the page.
+
+    Args:
+        about: what was verified, how and by which command.
+    """
+    write_json(folder / "verification.json", as_json(results, templates, about))
+    parts = []
+    if results:
+        write_text(folder / "pairs.csv", as_csv(_rows(results)))
+        parts = [_figures(results, about), *(part for each in results for part in _mistakes(each))]
+    if templates:
+        cells = tuple((Cell(name), Cell(_figure(value))) for name, value in templates.items())
+        parts.append(Part(title="Templates", tables=[Table(("", "value"), cells)]))
+    page = folder / "verification.html"
+    write_page(page, f"Verification: {about['model']}", parts, note=f"Made by {about['command']}")
+    return page
+
+
+def _figures(results: Sequence[Verified], about: Mapping[str, Any]) -> Part:
+    curves = {
+        each.pairs.name: tuple(part.tolist() for part in roc_points(each.distances, each.pairs.same))
+        for each in results
+    }
+    return Part(
+        title="Pairs",
+        tables=[pairs_table(results)],
+        figures=[roc("roc", curves)],
+        note="Percent. Accuracy: mean ± deviation over folds, each judged by the threshold that is best on "
+        "the others. TAR@FAR: same pairs accepted when that share of different pairs is. Embeddings are the "
+        f"mean of those of an image and its mirror image; distance: {about['distance']}.",
+    )
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{100 * value:.2f}"
+
+
+def as_json(
+    results: Sequence[Verified], templates: Mapping[str, float], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return everything that was measured."""
+    sets = {
+        each.pairs.name: {
+            "pairs": len(each.pairs.same),
+            "same": int(each.pairs.same.sum()),
+            "left_out": list(each.left_out),
+            "metrics": each.metrics,
+        }
+        for each in results
+    }
+    return {**about, "sets": sets, "templates": dict(templates)}
+
+
+def _rows(results: Sequence[Verified]) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for each in results:
+        pairs, name = each.pairs, each.pairs.images.name
+        assert pairs.folds is not None
+        columns = (pairs.folds.tolist(), pairs.first.tolist(), pairs.second.tolist(), pairs.same.tolist())
+        found += (
+            {"set": pairs.name, "fold": fold, "first": name(first), "second": name(second)}
+            | {"same": int(same), "distance": distance}
+            for fold, first, second, same, distance in zip(*columns, each.distances.tolist(), strict=True)
+        )
+    return found
+
+
+def _mistakes(result: Verified) -> list[Part]:
+    missed, taken = worst(result, SHOWN)
+    threshold = result.metrics["best_threshold"]
+    text = f"The worst of them, at the threshold {threshold:.4g} that is best for all pairs."
+    return [
+        Part(
+            title=f"{result.pairs.name}: {kind}",
+            text=text if pairs else "None.",
+            groups=[_pair(result, pair) for pair in pairs],
+            small=False,
+        )
+        for kind, pairs in {"one person taken for two": missed, "two people taken for one": taken}.items()
+    ]
+
+
+def _pair(result: Verified, pair: int) -> Group:
+    first, second = int(result.pairs.first[pair]), int(result.pairs.second[pair])
+    other = _tile(result, second, float(result.distances[pair]))
+    return Group(_tile(result, first), {"": [other]})
+
+
+def _tile(result: Verified, place: int, distance: float | None = None) -> Tile:
+    image = result.pairs.images.read(place)
+    assert isinstance(image, Image.Image)
+    return Tile(thumbnail(image, SIDE), result.pairs.images.name(place), distance=distance)
