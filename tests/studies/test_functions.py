@@ -91,6 +91,12 @@ def test_functions_differ_in_the_loss_alone():
     assert len({str(recipe.loss) for recipe in recipes}) == len(recipes)
 
 
+def test_the_untrained_model_is_never_the_best(rows):
+    rows["start"]["mean"]["recall@1"] = 0.99
+    best = [cells[0].text for cells in table(ABOUT | {"rows": rows}).rows if cells[1].best]
+    assert best == [rows["warp_7.75"]["title"]]
+
+
 def test_table_and_figure_show_what_blew_up(rows):
     summary = ABOUT | {"rows": rows}
     names = [cells[0].text for cells in table(summary).rows]
