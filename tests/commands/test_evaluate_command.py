@@ -176,7 +176,7 @@ def test_help_explains_each_metric():
     lines = [line.strip() for line in text.splitlines()]
     wanted = {name.replace("@1", "@K") if "recall" in name else name for name in names} | {"map@K", "ndcg@K"}
     wanted -= {"recall@2", "recall@4", "recall@8", "queries", "queries_without_positives"}
-    assert len(wanted) == 14
+    assert len(wanted) == 18
     for name in wanted:
         assert any(line.startswith(name + " ") and len(line) > 30 for line in lines), name
 

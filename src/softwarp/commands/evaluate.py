@@ -86,6 +86,10 @@ def evaluate(
     separability_ratio  separability / compactness
     spectral_decay      KL from the flat spectrum to the embeddings' own: 0 if all directions are used
     effective_rank      number of directions in use, exp of the spectrum's entropy
+    between_share       share of the squared distances to the mean that lies between class means
+    norm                mean length of the embeddings
+    norm_deviation      standard deviation of these lengths
+    hubness             skewness of how often an embedding is among the ten nearest of others
 
     95% intervals come from a bootstrap over classes. docs/metrics.md gives every definition.
     """
