@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.studies import toy
+from softwarp.studies import toy, toy_training
 from softwarp.train import StoppedError
 
 PLAN = {"rounds": 3, "steps": 2, "seeds": 1}
@@ -67,11 +67,11 @@ def test_a_missing_file_is_named(fashion):
 def test_measures_of_known_points():
     points = torch.tensor([[0.0, 1.0], [0.0, -1.0], [4.0, 1.0], [4.0, -1.0]])
     proxies = torch.tensor([[0.0, 0.0], [1.0, -1.0]])
-    found = toy.measures(points, torch.tensor([0, 0, 1, 1]), proxies)
+    found = toy_training.measures(points, torch.tensor([0, 0, 1, 1]), proxies)
     assert found["separability_ratio"] == 2.0
     assert found["avg_dtp"] == pytest.approx((1 + (13**0.5 + 3) / 2) / 2)
     assert found["accuracy"] == 1.0
-    assert toy.measures(points, torch.tensor([1, 0, 1, 1]), proxies)["accuracy"] == 0.75
+    assert toy_training.measures(points, torch.tensor([1, 0, 1, 1]), proxies)["accuracy"] == 0.75
 
 
 def trained(folder, digits, loss="warped_softmax"):
@@ -87,7 +87,7 @@ def test_a_stopped_training_resumes_to_the_same_end(tmp_path, digits, monkeypatc
         yield lambda: True
 
     with monkeypatch.context() as patch:
-        patch.setattr(toy, "asked_to_stop", at_once)
+        patch.setattr(toy_training, "asked_to_stop", at_once)
         with pytest.raises(StoppedError):
             trained(tmp_path / "stopped", digits)
     assert not (tmp_path / "stopped" / "result.json").exists()
