@@ -120,7 +120,7 @@ def test_claims_compare_both_losses():
     about = {"names": ("a", "b"), "source": "tests", "images": 4, "plan": {"seeds": 2}}
     summary = toy.summarise({"results": runs, **about})
     assert [each["verdict"] for each in summary["claims"]] == ["held", "not held", "undecided"]
-    assert "8.10 ± 0.14" in toy.table(summary).markdown()
+    assert "| Separability | held out | 4.10 ± 0.14 | 8.10 ± 0.14 |" in toy.table(summary).markdown()
     drawing = toy.draw(summary)["toy"]
     assert len(drawing.rows) == 2 * 4
     assert drawing.rows[2] == {"loss": "Eq. 4", "class": "b", "x": 2.0, "y": 2.0}

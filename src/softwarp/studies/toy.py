@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from softwarp.claims import above, claim, measured, shown
 from softwarp.figures import Drawing
 from softwarp.studies.toy_training import LOSSES, Pictures, load_pictures, train_toy
-from softwarp.tables import Cell, Table, metric_title
+from softwarp.tables import Cell, Table, figure, metric_title
 from softwarp.tasks import Task, open_study, work
 
 if TYPE_CHECKING:
@@ -145,21 +145,20 @@ def claims_of(rows: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def table(summary: Mapping[str, Any]) -> Table:
-    """Return compactness and separability of both losses, for images trained on and held out."""
+    """Return every measure of both losses, a row for images trained on and one for those held out."""
+
+    def cells(name: str, part: str) -> list[str]:
+        found = (summary["rows"][loss][part] for loss in LOSSES)
+        return [figure(name, each["mean"][name], each["deviation"].get(name)) for each in found]
+
     rows = [
-        (
-            LOSSES[loss][0],
-            words,
-            *(shown(name, measured(summary["rows"][loss][part], name)) for name in METRICS),
-        )
-        for part, words in PARTS.items()
-        for loss in LOSSES
+        (metric_title(name), words, *cells(name, part)) for name in METRICS for part, words in PARTS.items()
     ]
     seeds = summary["plan"]["seeds"]
     title = (
         f"{summary['source']}, {summary['images']:,} images, two dimensions, {seeds} seed{'s' * (seeds > 1)}"
     )
-    heads = ("loss", "images", *map(metric_title, METRICS))
+    heads = ("measure", "images", *(title for title, _ in LOSSES.values()))
     return Table(heads, tuple(tuple(map(Cell, row)) for row in rows), title=title, words=2)
 
 
