@@ -29,7 +29,7 @@ def draw_embeddings(
     for axes, title in zip(_panels(figure, list(points)), points, strict=True):
         _scatter(axes, points[title], proxies[title])
         axes.set_aspect("equal", adjustable="datalim")
-    _legend(figure, names)
+    _legend(figure, names, columns=10)
     rows = [
         {"loss": title, "class": name, "x": float(x), "y": float(y)}
         for title, classes in points.items()
@@ -54,12 +54,12 @@ def _scatter(axes: Axes, points: Array, proxies: Array) -> tuple[PathCollection,
     return dots, axes.scatter(u, v, s=90, c=colours, edgecolors="black", linewidths=1.3, zorder=3)
 
 
-def _legend(figure: Figure, names: Sequence[str]) -> None:
+def _legend(figure: Figure, names: Sequence[str], columns: int) -> None:
     handles = [
         matplotlib.lines.Line2D([], [], marker="o", linestyle="", color=COLOURS[place % 10], label=name)
         for place, name in enumerate(names)
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=10, frameon=False, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
 def write_animation(
@@ -73,7 +73,7 @@ def write_animation(
         drawn.append(_scatter(axes, *moving[-1]))
         reach = 1.05 * max(float(np.abs(each).max()) for frame in moving for each in frame)
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-    _legend(figure, names)
+    _legend(figure, names, columns=5)
     images = [_picture(canvas, drawn, moment) for moment in zip(*frames.values(), strict=True)]
     times = [int(1000 * SECONDS_PER_FRAME)] * (len(images) - 1) + [2500]
     with atomic_write(path) as file:
