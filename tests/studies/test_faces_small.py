@@ -28,10 +28,11 @@ def test_people_in_both_are_found_though_spelled_in_another_way():
     }
 
 
-@pytest.mark.parametrize("digits", [None, 1])
-def test_the_second_computation_of_accuracy_agrees(digits):
+@pytest.mark.parametrize(("digits", "shares"), [(None, 2), (1, 2), (None, 15)])
+def test_the_second_computation_of_accuracy_agrees(digits, shares):
+    """Also where nearly all pairs are the same, and it is best to accept all."""
     generator = np.random.default_rng(0)
-    same = np.tile([True, False], 150)
+    same = np.arange(300) % shares > 0
     distances = generator.gamma(np.where(same, 6, 9))
     distances = distances if digits is None else distances.round(digits)
     folds = np.repeat(np.arange(10), 30)

@@ -107,7 +107,7 @@ def accuracy_again(distances: Floats, same: NDArray[np.bool_], folds: NDArray[np
     for fold in np.unique(folds):
         inside = folds == fold
         levels = np.unique(distances[~inside])
-        tried = [levels[0], *((levels[1:] + levels[:-1]) / 2), np.inf]
+        tried = [levels[0], *((levels[1:] + levels[:-1]) / 2), np.nextafter(levels[-1], np.inf)]
         scores = [np.mean((distances[~inside] < threshold) == same[~inside]) for threshold in tried]
         found.append(np.mean((distances[inside] < tried[int(np.argmax(scores))]) == same[inside]))
     return float(np.mean(found))
