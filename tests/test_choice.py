@@ -2,6 +2,7 @@ import pytest
 from support.pictures import pictures
 
 from softwarp.choice import choose, fold_recipes, read_looks, trained_as
+from softwarp.models.backbones import build_backbone
 from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
 
@@ -92,3 +93,18 @@ def test_the_final_model_is_trained_as_the_chosen_one_was(recipe, epochs, share,
     assert final.optimizer.wise_ft == wise_ft
     assert final.evaluation == recipe.evaluation
     assert parse_recipe(final.model_dump()) == final
+
+
+def test_without_epochs_the_features_are_taken_as_they_are():
+    """A head of principal directions of the training images would leave less of other classes."""
+    recipe = parse_recipe(
+        {
+            "model": {"backbone": "small_conv", "embedding_size": 16, "head_init": "pca"},
+            "loss": {"name": "warped_softmax", "proxy_init": "means"},
+            "phases": [{"epochs": 4, "learning_rate": 0.1, "proxy_travel": 1.0}],
+        }
+    )
+    trained, frozen = trained_as(recipe, 2, 1.0), trained_as(recipe, 0, 0.0)
+    assert trained.model == recipe.model
+    assert (frozen.phases[0].epochs, frozen.model.head) == (0, "none")
+    assert frozen.model.embedding_size == build_backbone("small_conv").channels

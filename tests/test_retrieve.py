@@ -101,7 +101,9 @@ def test_filters_by_class_and_path(built):
     assert ids.shape == (1, 4)
     ids, _ = built.search(query, 30, where=["path=*/DejaVuSans.png", "class=U+0044"])
     assert [built.item(each).path for each in ids[0]] == ["U+0044/DejaVuSans.png"]
-    assert built.search(query, 3, where="class=nothing")[0].shape == (1, 0)
+    assert built.search(query, 3, where="path=nothing/*")[0].shape == (1, 0)
+    with pytest.raises(ValueError, match=r"'U\+0O44'; did you mean 'U\+0044'"):
+        built.search(query, 3, where="class=U+0O44")
     with pytest.raises(ValueError, match=r"'label=x'.*class=NAME"):
         built.search(query, 3, where="label=x")
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.budget import SHARES, whole_looks
 from softwarp.metrics import bootstrap_over_classes
+from softwarp.models.backbones import build_backbone
 from softwarp.recipe import Recipe, parse_recipe
 
 FOLDS = 2  # each half of the training classes is judged once, and all of it costs as much as one training
@@ -125,8 +126,13 @@ def fold_recipes(recipe: Recipe, classes: int) -> list[Recipe]:
 def trained_as(recipe: Recipe, epochs: int, share: float) -> Recipe:
     """Return the recipe of a model that is trained so long and goes this share of the way.
 
-    The phase's rates do not fall, so its first epochs are the same however many follow.
+    The phase's rates do not fall, so its first epochs are the same however many follow. Without epochs these
+    are the frozen features as they are: a head of principal directions would favour the training classes.
     """
+    if not epochs:
+        channels = build_backbone(recipe.model.backbone).channels
+        plain = {"head": "none", "head_init": "default", "embedding_size": channels}
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update=plain)})
     phase = recipe.phases[0].model_copy(update={"epochs": epochs})
     wise_ft = share if 0 < share < 1 else None
     optimizer = recipe.optimizer.model_copy(update={"wise_ft": wise_ft})

@@ -74,7 +74,7 @@ class EmbeddingModel:
         if broken and not skip_broken:
             raise ValueError(
                 f"{len(broken)} of {len(pictures)} images cannot be read ({causes(store, broken[:3])}); "
-                "leave them out, or set skip_broken=True, which gives them rows of NaN"
+                "leave them out, or embed with skip_broken=True, which gives them rows of NaN"
             )
         return embeddings
 
@@ -185,7 +185,8 @@ def _is_backbone(name: str) -> bool:
 def _what_it_may_be(name: str) -> str:
     import timm
 
-    near = get_close_matches(name, [*BACKBONES, *timm.list_models()], n=1)
+    folders = [str(each) for each in Path(name).parent.glob("*/") if (each / "result.json").is_file()]
+    near = get_close_matches(name, [*folders, *BACKBONES, *timm.list_models()], n=1)
     answer = f"did you mean {near[0]}?" if near else "train one with `softwarp train`"
     return f"{name} is neither a run's folder nor a network that timm knows; {answer}"
 

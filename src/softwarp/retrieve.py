@@ -7,6 +7,7 @@ the nearest one's file.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,6 +227,11 @@ class Index:
         """Which rows may be found; None for all."""
         if not where and not len(self.store.removed):
             return None
+        for name, value in where:
+            if name == "class" and value not in (known := self.store.classes()):
+                near = get_close_matches(value, known, n=1)
+                answer = f"did you mean {near[0]!r}?" if near else f"it has {len(known):,} others"
+                raise ValueError(f"no class of {self.folder} is called {value!r}; {answer}")
         mask = np.zeros(len(self.store.ids), bool)
         rows = self.store.rows_of(self.store.select(where)) if where else self.store.live_rows()
         mask[rows] = True

@@ -1,5 +1,6 @@
 """`softwarp data`: downloads data sets and checks them."""
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -101,6 +102,8 @@ def check(
     if test.refusal or broken:
         raise typer.Exit(1)
     _say("every image that is taken can be read; ready for training")
+    if layout in ("folder", "csv"):
+        _say(f"next: softwarp train --data {shlex.quote(str(root))}")
 
 
 def _fetch(name: str, to: Path, address: str | None) -> None:

@@ -40,11 +40,14 @@ def search(
     """
     if box is not None and len(queries) > 1:
         raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
+    from softwarp.data.decode import read_image
     from softwarp.remote import is_remote, open_remote
     from softwarp.retrieve import open_index
 
     index = open_remote(place) if is_remote(place) else open_index(place)
     pictures = queries if box is None else [_cut(queries[0], box)]
+    for query in queries:
+        read_image(query)  # a broken one is named before the model is loaded
     answers = index.find(index.model().embed(pictures), k, where=where or ())
     found = [_found(index, answer) for answer in answers]
     if html is not None:
@@ -56,7 +59,7 @@ def search(
         _print_table(index, query, results)
     if html is not None:
         typer.echo(f"look at them: {html}")
-    else:
+    elif any(found):
         typer.echo("see the images: the same command with --html found.html")
 
 

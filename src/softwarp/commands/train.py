@@ -102,7 +102,7 @@ def train(
                 note(f"{own} was already finished; --fresh trains again")
     processes.leave()
     if processes.is_main():
-        _report(summarise(results), folder, settled)
+        _report(summarise(results), folder, settled, data)
 
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
@@ -126,11 +126,12 @@ def _stopped_early() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _report(repeats: "Repeats", folder: Path, settled: str) -> None:
+def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None) -> None:
     """Print the metrics; with several seeds print mean and deviation, and write them to seeds.json.
 
     Args:
         settled: how the model was chosen; empty for a recipe.
+        data: one's own images, if there are any.
     """
     from rich.console import Console
 
@@ -154,6 +155,10 @@ def _report(repeats: "Repeats", folder: Path, settled: str) -> None:
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
         note(f"skipped because it cannot be read: {path}")
     typer.echo(f"run: {printable(str(folder))}\nnext: softwarp report {printable(shlex.quote(str(folder)))}")
+    if data is not None and data.is_dir():
+        run = folder if len(repeats.runs) == 1 else folder / f"seed-{repeats.runs[0].seed}"
+        words = shlex.join(["softwarp", "index", str(run), str(data), "-o", f"{data.resolve().name}.index"])
+        typer.echo(f"search with it: {printable(words)}")
 
 
 def table(repeats: "Repeats") -> "Table":

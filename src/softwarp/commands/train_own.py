@@ -62,7 +62,9 @@ def settle(
     recipe = _planned(recipe, plan)
     note(f"expected time: {_minutes(plan.seconds)} ({_what(plan, work)})")
     if not plan.epochs:
-        return recipe, "chosen: the frozen features, because there is no time to train"
+        return trained_as(recipe, 0, 0.0), (
+            "chosen: the frozen features, because there is no time to train; give a longer --budget"
+        )
     if not choosing:
         return trained_as(recipe, plan.epochs, UNCHECKED_SHARE), (
             f"not checked: {classes} training classes are too few to tell whether training helps, so the "
