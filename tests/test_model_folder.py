@@ -82,7 +82,7 @@ def test_what_lies_on_the_disk_comes_before_the_hub(hub, folder, tmp_path, monke
     shutil.move(folder, tmp_path / "user" / "birds")
     assert softwarp.load("user/birds").crop == 32
     for typo in ("user/brids", tmp_path / "user" / "brids"):
-        with pytest.raises(FileNotFoundError, match="brids is not a finished run"):
+        with pytest.raises(FileNotFoundError, match="brids is neither a run"):
             softwarp.load(typo)
     assert hub == {}
 

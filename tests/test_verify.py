@@ -12,6 +12,7 @@ from softwarp.data.faces import read_pairs
 from softwarp.data.templates import read_template_pairs, read_templates
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
+from softwarp.report.verification import SHOWN, write_verification
 from softwarp.verify import pool_templates, verify_pairs, verify_templates, worst
 
 PEOPLE, IMAGES = 6, 4
@@ -134,6 +135,19 @@ def test_the_worst_mistakes_come_first(lists):
     assert distances[missed].tolist() == sorted(distances[missed], reverse=True)
     assert distances[taken].tolist() == sorted(distances[taken])
     assert worst(found, 1) == (missed[:1], taken[:1])
+
+
+def test_the_page_shows_the_worst_mistakes_as_pairs(lists):
+    found = verify_pairs(model(), read_pairs(lists / "pairs.txt"))
+    about = {"model": "<b>run</b>", "distance": "euclidean", "command": "softwarp verify"}
+    page = write_verification(lists / "out", [found], {"rank@1": 0.5, "mated": 3}, about).read_text()
+    mistakes = sum(len(each) for each in worst(found, SHOWN))
+    assert mistakes
+    assert page.count('src="data:image/webp') == 2 * mistakes
+    assert "&lt;b&gt;run" in page
+    assert "<td>50.00</td>" in page
+    rows = (lists / "out" / "pairs.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(found.distances)
 
 
 def write_templates(root):

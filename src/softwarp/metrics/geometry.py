@@ -68,6 +68,7 @@ def geometry_metrics(embeddings: Array, labels: Array, *, distance: str = "eucli
     compactness, separability = _compactness(points, truth), _separability(points, truth)
     decay, rank = _spectrum(points)
     lengths = row_lengths(given)
+    longest = lengths.max().clamp_min(torch.finfo(lengths.dtype).tiny)  # squares of lengths may overflow
     return {
         "compactness": compactness * unit,
         "separability": separability * unit,
@@ -75,8 +76,8 @@ def geometry_metrics(embeddings: Array, labels: Array, *, distance: str = "eucli
         "spectral_decay": decay,
         "effective_rank": rank,
         "between_share": _between_share(points, truth),
-        "norm": float(lengths.mean()),
-        "norm_deviation": float(lengths.std(correction=0)),
+        "norm": float((lengths / longest).mean() * longest),
+        "norm_deviation": float((lengths / longest).std(correction=0) * longest),
         "hubness": hubness(given, distance=distance),
     }
 

