@@ -4,9 +4,9 @@ import pytest
 from support.tiny_runs import PHASE, tiny
 
 from softwarp.losses import LOSSES
-from softwarp.overrides import change_loss
+from softwarp.overrides import change_loss, write_out
 from softwarp.recipe import parse_recipe
-from softwarp.space import Parameter, apply, on_bounds, parse_parameter, space_of
+from softwarp.space import Parameter, apply, number_of, on_bounds, own_point, parse_parameter, space_of
 
 RATE = "phases.0.learning_rate"
 
@@ -97,3 +97,27 @@ def test_a_best_value_on_a_bound_is_named():
     assert on_bounds(space, {"a": 1.01, "b": 0.5, "c": "auto:9.9"}) == {"a": "lower", "c": "upper"}
     assert on_bounds(space, {"a": 1.5, "b": 0.03, "c": "auto:1"}) == {}
     assert on_bounds({"d": Parameter("choice", choices=("x", "y"))}, {"d": "x"}) == {}
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_search_begins_at_the_defaults_of_every_loss(name):
+    phase = {"epochs": 1, "learning_rate": 0.004, "proxy_learning_rate": 0.04}
+    recipe = parse_recipe({"loss": {"name": name}, "phases": [phase]})
+    space, defaults = space_of(recipe), write_out(recipe)["loss"]["settings"]
+    point = own_point(recipe, space)
+    assert point.keys() == space.keys()
+    for key, parameter in space.items():
+        setting, drawn = key.rpartition(".")[2], number_of(point[key])
+        if parameter.kind == "auto":
+            assert drawn == 1
+        elif key.startswith("loss.") and parameter.low <= defaults[setting] <= parameter.high:
+            assert drawn == pytest.approx(defaults[setting])
+
+
+def test_a_second_phase_begins_at_the_settings_of_the_first():
+    phase = {"epochs": 1, "learning_rate": 0.004, "proxy_learning_rate": 0.04}
+    loss = {"name": "warped_softmax", "settings": {"k1": 0.3}}
+    recipe = parse_recipe({"loss": loss, "phases": [phase, phase | {"loss_settings": {"k2": 1.7}}]})
+    keys = [f"phases.1.loss_settings.{name}" for name in ("k1", "k2", "delta")]
+    point = own_point(recipe, {key: Parameter("float", 0, 3) for key in keys})
+    assert list(point.values()) == [0.3, 1.7, 1.0]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from softwarp.losses import build_loss, card_of, find_loss
 from softwarp.losses.contract import WRAPPED, settings_of
-from softwarp.overrides import assign, parse_value
+from softwarp.overrides import assign, parse_value, write_out
 from softwarp.recipe import Recipe, parse_recipe
 
 Value = float | int | bool | str
@@ -213,20 +213,17 @@ def own_point(recipe: Recipe, space: Mapping[str, Parameter]) -> dict[str, Value
     >>> phases = [{"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 1.0}]
     >>> recipe = parse_recipe({"loss": {"name": "warped_softmax", "settings": {"k1": 0.5}}, "phases": phases})
     >>> space = {"phases.0.learning_rate": Parameter("log", 1e-4, 1e-2)}
-    >>> space["loss.settings.k1"] = Parameter("float", 0, 1)
+    >>> space |= {f"loss.settings.{each}": Parameter("float", 0, 2) for each in ("k1", "k2")}
     >>> space["loss.settings.alpha"] = Parameter("auto", 0.1, 9)
-    >>> own_point(recipe, space)
-    {'phases.0.learning_rate': 0.01, 'loss.settings.k1': 0.5, 'loss.settings.alpha': 1.0}
+    >>> list(own_point(recipe, space).values())
+    [0.01, 0.5, 1.2, 1.0]
     """
-    defaults = settings_of(find_loss(recipe.loss.name)) | recipe.loss.settings
-    flat = _flat(recipe.model_dump(mode="json"))
-    point: dict[str, Value] = {}
-    for key, parameter in space.items():
-        value = flat.get(key)
-        if value is None and key.rpartition(".")[0].endswith("settings"):
-            value = defaults.get(key.rpartition(".")[2])
-        point[key] = parameter.nearest(value)
-    return point
+    known = _flat(write_out(recipe))
+    at_start = {key: f"loss.settings.{key.rpartition('.')[2]}" for key in space if ".loss_settings." in key}
+    return {
+        key: parameter.nearest(known.get(key, known.get(at_start.get(key, key))))
+        for key, parameter in space.items()
+    }
 
 
 def _flat(settings: Any, name: str = "") -> dict[str, Any]:
