@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app
 from softwarp.commands.paper_table import read_table
-from softwarp.recipe import find_recipe, parse_recipe, read_recipe, read_settings, recipe_names
+from softwarp.recipe import parse_recipe
+from softwarp.recipe_files import find_recipe, read_recipe, read_settings, recipe_names
 from softwarp.schedule import factor, stretches
 from softwarp.train import train
 

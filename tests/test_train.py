@@ -344,6 +344,15 @@ def test_two_processes_have_the_loss_curve_of_one(batches, tmp_path):
     assert two.result().metrics["recall@1"] == pytest.approx(one.result().metrics["recall@1"], abs=0.02)
 
 
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_proxies_train_alone_where_a_frozen_backbone_is_all_there_is(count, tmp_path):
+    """As with an iResNet, which has no head."""
+    frozen = {**PHASE, "epochs": 2, "freeze_backbone": True}
+    recipe = tiny(model={"embedding_size": 128, "head": "none"}, phases=[frozen])
+    run = train(recipe, tmp_path / "one") if count == 1 else two_processes(recipe, tmp_path)
+    assert losses_of(run)[1] < losses_of(run)[0]
+
+
 @pytest.mark.slow
 def test_two_processes_with_batch_norm_differ_from_one_by_no_more_than_rounding(tmp_path):
     """torch's batch norm sums otherwise on one thread than on two, and training multiplies the difference."""

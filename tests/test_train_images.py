@@ -103,7 +103,7 @@ def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypat
     skipped = tuple(str(root / path) for path in folder.result().left_out)
     assert listed.result().left_out == skipped
     assert len(skipped) == 2
-    assert settings_for(file, protocol="test")["data"]["crop"] == 128  # the images are seen to be small
+    assert settings_for(file, protocol="test")["data"]["crop"] == 160  # the images are seen to be small
 
 
 def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):

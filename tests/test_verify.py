@@ -8,9 +8,11 @@ import torch
 from PIL import Image
 from support.face_files import face, face_folder, write_bin
 
+from softwarp import verify
 from softwarp.data.faces import read_pairs
 from softwarp.data.templates import read_template_pairs, read_templates
 from softwarp.inference import EmbeddingModel
+from softwarp.metrics import pair_distances
 from softwarp.models.embedder import Embedder
 from softwarp.report.verification import SHOWN, write_verification
 from softwarp.verify import pool_templates, verify_pairs, verify_templates, worst
@@ -179,13 +181,39 @@ def test_templates_are_means_over_media_of_means_over_images(lists):
         pool_templates(embeddings, templates)
 
 
+def test_images_that_a_template_lost_are_named(lists):
+    templates = read_templates(write_templates(lists))
+    assert verify_templates(model(), templates)[1] == ()
+    (lists / "images" / path_of(2, 1)).write_text("no image")
+    assert verify_templates(model(), templates)[1] == (path_of(2, 1),)
+
+
+def test_distances_of_millions_of_pairs_are_made_in_parts(lists, monkeypatch):
+    whole, sizes = verify_pairs(model(), read_pairs(lists / "pairs.txt")), []
+
+    def noted(left, right, *, distance):
+        sizes.append(len(left))
+        return pair_distances(left, right, distance=distance)
+
+    monkeypatch.setattr(verify, "pair_distances", noted)
+    monkeypatch.setattr(verify, "PAIRS_AT_ONCE", 25)
+    assert (
+        verify_pairs(model(), read_pairs(lists / "pairs.txt")).distances.tolist() == whole.distances.tolist()
+    )
+    assert sizes == [25, 25, 10]
+    templates = read_templates(write_templates(lists))
+    (lists / "template_pairs.txt").write_text("0-0 0-1 1\n0-0 1-1 0\n" * 20)
+    verify_templates(model(), templates, read_template_pairs(lists / "template_pairs.txt", templates))
+    assert sizes[3:] == [25, 15]
+
+
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])
 def test_one_to_one_and_one_to_many(lists, distance):
     templates = read_templates(write_templates(lists))
     people = [f"{a}-0 {b}-1 {int(a == b)}" for a in range(PEOPLE) for b in range(PEOPLE)]
     (lists / "template_pairs.txt").write_text("\n".join(people))
     pairs = read_template_pairs(lists / "template_pairs.txt", templates)
-    found = verify_templates(model(distance), templates, pairs)
+    found, _ = verify_templates(model(distance), templates, pairs)
     pooled = pool_templates(model().embed_store(templates.images, mirrored=True)[0], templates).double()
     if distance == "cosine":
         pooled = pooled / pooled.norm(dim=1, keepdim=True)

@@ -229,7 +229,8 @@ def whole_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     if processes == 1:
         return embeddings, labels
     parts = _gather(embeddings.detach())
-    embeddings.register_hook(lambda gradient: gradient * processes)
+    if embeddings.requires_grad:  # else only proxies train
+        embeddings.register_hook(lambda gradient: gradient * processes)
     parts[rank()] = embeddings
     return torch.cat(parts), torch.cat(_gather(labels))
 

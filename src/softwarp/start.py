@@ -78,8 +78,7 @@ def start_proxies(job: Job, inputs: Tensor, labels: Tensor) -> None:
             "loss.proxy_init means needs one vector per class in the embedding space, "
             f"{job.recipe.loss.name} has {'none' if shape is None else list(shape)}; omit proxy_init"
         )
-    device = job.accelerator.device
-    parts = [job.model.from_head_input(part.to(device)).cpu() for part in inputs.split(4096)]
+    parts = [job.model.from_head_input(part.to(vectors)).cpu() for part in inputs.split(4096)]
     vectors.copy_(class_means(torch.cat(parts), labels, here, unit=job.loss.distance == "cosine"))
 
 

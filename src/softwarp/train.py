@@ -163,10 +163,11 @@ def _step(job: Job, phase: Phase, number: int, images: Tensor, labels: Tensor) -
         total += value.item()
     if not gradients_are_finite(job):
         raise _blow_up(job, number, "a gradient is not finite", *everyone)
-    if job.recipe.optimizer.clip_value is not None:  # after the check: clipping would turn inf into a number
-        accelerator.clip_grad_value_(job.model.parameters(), job.recipe.optimizer.clip_value)
-    if job.recipe.optimizer.clip_norm is not None:
-        accelerator.clip_grad_norm_(job.model.parameters(), job.recipe.optimizer.clip_norm)
+    trained = [each for each in job.model.parameters() if each.grad is not None]  # none if only proxies train
+    if trained and job.recipe.optimizer.clip_value is not None:  # after the check: it turns inf into a number
+        accelerator.clip_grad_value_(trained, job.recipe.optimizer.clip_value)
+    if trained and job.recipe.optimizer.clip_norm is not None:
+        accelerator.clip_grad_norm_(trained, job.recipe.optimizer.clip_norm)
     job.optimizer.step()
     if accelerator.scaler is not None and accelerator.scaler.get_scale() < SMALLEST_SCALE:
         raise _blow_up(job, number, "gradients are not finite at any scale of fp16", *everyone)

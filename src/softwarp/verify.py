@@ -15,6 +15,7 @@ from softwarp.metrics import identification_metrics, pair_distances, verificatio
 
 FOLDS = 10
 FARS = (1e-1, 1e-2, 1e-3)
+PAIRS_AT_ONCE = 1 << 16  # the two sides of IJB's 15 million pairs would take 30 GB each
 RARE_FARS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # for the millions of pairs of IJB
 Advance = Callable[[int], None]
 
@@ -51,10 +52,23 @@ def verify_pairs(
     whole = PairSet(
         pairs.name, pairs.images, pairs.first[kept], pairs.second[kept], pairs.same[kept], folds[kept]
     )
-    distances = pair_distances(embeddings[whole.first], embeddings[whole.second], distance=model.distance)
+    distances = _distances(embeddings, whole.first, whole.second, model.distance)
     metrics = verification_metrics(distances, whole.same, folds=folds[kept], fars=fars)
     left_out = tuple(pairs.images.name(item) for item in broken)
     return Verified(whole, model.distance, distances.numpy(), metrics, left_out)
+
+
+def _distances(
+    embeddings: Tensor, first: NDArray[np.int64], second: NDArray[np.int64], distance: str
+) -> Tensor:
+    """The distances of pairs of rows, [P]."""
+    parts = [slice(start, start + PAIRS_AT_ONCE) for start in range(0, len(first), PAIRS_AT_ONCE)]
+    return torch.cat(
+        [
+            pair_distances(embeddings[first[each]], embeddings[second[each]], distance=distance)
+            for each in parts
+        ]
+    )
 
 
 def successive_folds(pairs: int, folds: int = FOLDS) -> NDArray[np.int64]:
@@ -97,14 +111,17 @@ def verify_templates(
     *,
     workers: int = 0,
     advance: Advance | None = None,
-) -> dict[str, float]:
-    """Return the metrics of template pairs (1:1), if given, and of probes in a gallery (1:N), if any."""
-    embeddings, _ = model.embed_store(templates.images, mirrored=True, workers=workers, advance=advance)
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return the metrics of template pairs (1:1), if given, and of probes in a gallery (1:N), if any.
+
+    Also the images that cannot be read: their templates do without them.
+    """
+    embeddings, broken = model.embed_store(templates.images, mirrored=True, workers=workers, advance=advance)
     pooled = pool_templates(embeddings, templates)
     metrics: dict[str, float] = {}
     if pairs is not None:
         (first, second), same = pairs[0].T, pairs[1]
-        distances = pair_distances(pooled[first], pooled[second], distance=model.distance)
+        distances = _distances(pooled, first, second, model.distance)
         found = verification_metrics(distances, same, fars=RARE_FARS)
         metrics |= {name: value for name, value in found.items() if name.startswith("tar@") or name == "auc"}
     if len(templates.gallery) and len(templates.probes):
@@ -120,7 +137,7 @@ def verify_templates(
         )
     if not metrics:
         raise ValueError("nothing to verify: give pairs of templates, or a list with galleries and probes")
-    return metrics
+    return metrics, tuple(templates.images.name(item) for item in broken)
 
 
 def worst(verified: Verified, count: int) -> tuple[list[int], list[int]]:

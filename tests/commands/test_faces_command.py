@@ -72,6 +72,11 @@ def test_a_backbone_with_its_weights_is_verified_on_bin_files_and_templates(tmp_
     )
     assert shown["sets"]["lfw"]["pairs"] == 20
     assert shown["distance"] == "cosine"
+    (tmp_path / "other").mkdir()
+    write_bin(tmp_path / "other" / "lfw.bin", pairs[:10])
+    words = ("verify", "test_resnet", "--weights", "weights.pth", "--json", "--pairs")
+    sets = json.loads(run(*words, "lfw.bin", "--pairs", "other/lfw.bin"))["sets"]
+    assert {name: each["pairs"] for name, each in sets.items()} == {"lfw.bin": 20, "other/lfw.bin": 10}
     face_folder(tmp_path / "images", people=4, images=2)
     rows = ["image\ttemplate\tperson\trole"]
     for person in range(4):
@@ -81,6 +86,12 @@ def test_a_backbone_with_its_weights_is_verified_on_bin_files_and_templates(tmp_
     (tmp_path / "templates.tsv").write_text("\n".join(rows))
     words = ("verify", "test_resnet", "--weights", "weights.pth", "--templates", "templates.tsv")
     assert "rank@1: 100.00" in run(*words)  # faces of four colours each
+    with (tmp_path / "templates.tsv").open("a") as file:
+        file.write("\nperson_00/lost.jpg\t0p\t0\tprobe")
+    shown = CliRunner().invoke(app, words)
+    assert "rank@1: 100.00" in shown.stdout
+    assert "left_out: 1" in shown.stdout
+    assert "person_00/lost.jpg" in shown.stderr
     with pytest.raises(AssertionError, match="nothing to verify"):
         run("verify", "test_resnet")
 

@@ -23,6 +23,24 @@ def test_pairs_are_read_and_mistakes_named(tmp_path):
         load_pairs(path)
 
 
+def test_the_first_line_of_pairs_txt_gives_the_folds(tmp_path):
+    face_folder(tmp_path, people=2, images=2, size=7)
+    same, different = "person_00\t1\t2", "person_00\t1\tperson_01\t2"
+    lines = [*[same] * 2, *[different] * 2] * 3
+    for head, folds in (("3\t2", [0] * 4 + [1] * 4 + [2] * 4), ("6", None), ("1\t6", None)):
+        (tmp_path / "pairs.txt").write_text("\n".join([head, *lines]))
+        found = read_pairs(tmp_path / "pairs.txt").folds
+        assert (None if found is None else found.tolist()) == folds
+    (tmp_path / "pairs.txt").write_text("\n".join(["3\t2", *lines[:-1]]))
+    with pytest.raises(ValueError, match=r"3 folds of 2 \+ 2 pairs.*11"):
+        read_pairs(tmp_path / "pairs.txt")
+
+
+def test_two_images_of_one_name_show_one_person(tmp_path):
+    (tmp_path / "pairs.txt").write_text("Ann 1 Ann 2\nAnn 1 Bo 2\n")
+    assert [same for _, _, same in load_pairs(tmp_path / "pairs.txt")] == [True, False]
+
+
 def test_lfw_and_a_table_of_paths_name_the_same_images(tmp_path):
     folder = face_folder(tmp_path / "lfw" / "images", people=3, images=2, size=7)
     (folder / "person_01" / "person_01_0002.jpg").rename(folder / "person_01" / "person_01_0002.png")
@@ -77,6 +95,8 @@ def test_templates_of_ijb_and_of_a_table(tmp_path):
     (tmp_path / "ijb.txt").write_text("1.jpg 17 100\n2.jpg 17 100\n3.jpg 17 101\n4.jpg 9 100\n")
     ijb = read_templates(tmp_path / "ijb.txt")
     assert ijb.names == ("17", "9")
+    (tmp_path / "named.txt").write_text("templates/1.jpg 17 100\n")  # no header
+    assert read_templates(tmp_path / "named.txt").names == ("17",)
     assert ijb.template.tolist() == [0, 0, 0, 1]
     assert ijb.media.tolist() == [0, 0, 1, 2]  # a medium of another template is another one
     assert (len(ijb.gallery), ijb.people) == (0, ())

@@ -3,6 +3,7 @@
 import io
 import pickle
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -103,6 +104,44 @@ def test_damaged_shards_are_named(tmp_path):
         Shards(tmp_path / "packed").read(5)
 
 
+def test_threads_may_read_more_shards_than_are_kept_open(tmp_path, monkeypatch):
+    monkeypatch.setattr("softwarp.data.shards.HANDLES", 1)
+    face_folder(tmp_path / "faces", people=8, images=4, size=28)
+    pack(tmp_path / "faces", tmp_path / "packed", shard_size=8_000)
+    shards = Shards(tmp_path / "packed")
+    assert int(shards.columns["shard"].max()) > 1
+    expected = [shards.read(place) for place in range(32)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(shards.read, [place % 32 for place in range(20_000)]))
+    assert all(found[place] == expected[place % 32] for place in range(20_000))
+
+
+def test_shards_of_other_tools_are_not_replaced(tmp_path):
+    face_folder(tmp_path / "faces", people=4, images=2)
+    theirs = tmp_path / "packed" / "shard-000000.tar"
+    theirs.parent.mkdir()
+    theirs.write_bytes(b"precious")
+    with pytest.raises(ValueError, match=r"shard-000000\.tar"):
+        pack(tmp_path / "faces", tmp_path / "packed")
+    assert theirs.read_bytes() == b"precious"
+
+
+def test_what_a_killed_attempt_left_is_replaced(tmp_path):
+    face_folder(tmp_path / "faces", people=4, images=4)
+    calls = iter(range(16 + 10))  # each image is decoded, then written
+
+    def stop():
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack(tmp_path / "faces", tmp_path / "packed", shard_size=20_000, advance=stop)
+    assert list((tmp_path / "packed").glob("shard-*.tar"))
+    written, _ = pack(tmp_path / "faces", tmp_path / "packed")
+    assert (written["images"], written["shards"]) == (16, 1)
+    assert len(list((tmp_path / "packed").glob("*.tar"))) == 1
+
+
 def test_an_unfinished_or_damaged_index_is_refused(tmp_path):
     face_folder(tmp_path / "faces", people=4, images=2)
     pack(tmp_path / "faces", tmp_path / "packed")
@@ -172,5 +211,6 @@ def test_pairs_are_drawn_from_people_that_are_held_out(tmp_path):
     assert by_fold[1] | by_fold[2] <= held
     assert not by_fold[1] & by_fold[2]
     assert len({frozenset(row[1:3]) for row in rows}) == 40
-    with pytest.raises(ValueError, match="--folds"):
+    with pytest.raises(ValueError, match="--folds 4 or fewer"):
         draw_pairs(table, count=40, folds=5)
+    assert draw_pairs(table, count=40, folds=4)

@@ -3,7 +3,7 @@ import torch
 from support.batch_norm_processes import batch, layers, run, work
 from torch import multiprocessing, nn
 
-from softwarp.models.sync_batch_norm import SyncBatchNorm2d, sync_batch_norm
+from softwarp.models.sync_batch_norm import SyncBatchNorm, sync_batch_norm
 
 
 def test_two_processes_normalise_like_one(tmp_path):
@@ -29,7 +29,7 @@ def test_layers_are_replaced_in_place_and_keep_their_tensors():
     model = layers()
     parameters = list(model.parameters())
     sync_batch_norm(model)
-    assert type(model[1]) is SyncBatchNorm2d
+    assert type(model[1]) is SyncBatchNorm
     assert all(new is old for new, old in zip(model.parameters(), parameters, strict=True))
     assert torch.equal(model[1].weight, weight)
     assert torch.equal(model(batch()), before)  # no process group: plain batch norm
@@ -37,7 +37,7 @@ def test_layers_are_replaced_in_place_and_keep_their_tensors():
     frozen = layers()
     frozen[1].eval()
     sync_batch_norm(frozen)
-    assert [layer.training for layer in frozen] == [True, False, True]
+    assert [layer.training for layer in frozen] == [True, False, True, True, True]
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])  # meta takes the road of every device but the CPU
@@ -48,7 +48,7 @@ def test_the_activation_inside_timms_batch_norm_stays(device):
     assert type(model[0]) is not norm_act.BatchNormAct2d
     assert isinstance(model[0].act, nn.ReLU6)
     assert isinstance(model[0].drop, nn.Dropout2d)
-    assert isinstance(model[0], SyncBatchNorm2d if device == "cpu" else norm_act.SyncBatchNormAct)
+    assert isinstance(model[0], SyncBatchNorm if device == "cpu" else norm_act.SyncBatchNormAct)
     if device == "cpu":
         outputs = model(torch.randn(4, 3, 8, 8) * 100)
         assert outputs.min() == 0

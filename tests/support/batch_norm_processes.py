@@ -3,13 +3,17 @@
 import torch
 from torch import nn
 
-from softwarp.models.sync_batch_norm import SyncBatchNorm2d, sync_batch_norm
+from softwarp.models.sync_batch_norm import SyncBatchNorm, sync_batch_norm
 
 
 def layers():
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.BatchNorm2d(3, momentum=None, affine=False)
+        nn.Conv2d(2, 3, 3),
+        nn.BatchNorm2d(3),
+        nn.BatchNorm2d(3, momentum=None, affine=False),
+        nn.Flatten(),
+        nn.BatchNorm1d(36),  # the last layer of an iResNet
     )
     nn.init.normal_(model[1].weight)
     return model
@@ -41,6 +45,6 @@ def work(rank, folder):
         "eval": model(batch()).detach(),
     }
     torch.save(told, f"{folder}/{rank}.pt")
-    coarse = SyncBatchNorm2d(nn.BatchNorm2d(3))(torch.randn(2, 3, 4, 4).bfloat16())
+    coarse = SyncBatchNorm(nn.BatchNorm2d(3))(torch.randn(2, 3, 4, 4).bfloat16())
     assert coarse.dtype == torch.bfloat16
     torch.distributed.destroy_process_group()

@@ -66,8 +66,8 @@ def verify(
         if templates is not None:
             found = _verify_templates(model, templates, pairs or [], images, workers)
         else:
-            sets = [read_pairs(path, images, shorter_side=model.resize) for path in pairs or []]
-            results = [_verify(model, each, workers) for each in sets]
+            sets = {path: read_pairs(path, images, shorter_side=model.resize) for path in pairs or []}
+            results = [_verify(model, each, workers) for each in _told_apart(sets)]
     folder = output or Path(f"{run.rstrip('/')}-verification")
     about = {"model": run, "distance": model.distance, "command": _command()}
     page = write_verification(folder, results, found, about)
@@ -83,6 +83,17 @@ def verify(
     for name, value in found.items():
         typer.echo(f"{name}: {value if isinstance(value, int) else f'{100 * value:.2f}'}")
     _say(f"page: {page}")
+
+
+def _told_apart(sets: "dict[Path, PairSet]") -> "list[PairSet]":
+    """The sets; those of one name are called by their paths, or one would hide the other in the results."""
+    from dataclasses import replace
+
+    names = [pairs.name for pairs in sets.values()]
+    return [
+        replace(pairs, name=str(path)) if names.count(pairs.name) > 1 else pairs
+        for path, pairs in sets.items()
+    ]
 
 
 def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verified":
@@ -106,7 +117,7 @@ def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verifie
 def _verify_templates(
     model: "EmbeddingModel", path: Path, pairs: list[Path], images: Path | None, workers: int
 ) -> dict[str, float]:
-    from softwarp.commands.progress import progress_bars
+    from softwarp.commands.progress import note, progress_bars
     from softwarp.data.templates import read_template_pairs, read_templates
     from softwarp.verify import verify_templates
 
@@ -118,9 +129,14 @@ def _verify_templates(
     listed = read_template_pairs(pairs[0], templates) if pairs else None
     with progress_bars() as progress:
         task = progress.add_task(path.stem, total=len(templates.images))
-        return verify_templates(
+        metrics, left_out = verify_templates(
             model, templates, listed, workers=workers, advance=lambda count: progress.advance(task, count)
         )
+    if left_out:
+        note(f"{path.stem}: {len(left_out)} images left out that cannot be read, the first is")
+        note(left_out[0])
+        metrics["left_out"] = len(left_out)
+    return metrics
 
 
 def _command() -> str:

@@ -82,7 +82,7 @@ def read_pairs(path: Path, images: Path | None = None, *, shorter_side: int | No
     if path.suffix == ".txt":
         listed = load_pairs(path)
         rows = [(_face(root, *left), _face(root, *right), same) for left, right, same in listed]
-        return _pair_set(_name_of(path), root, rows, None, shorter_side)
+        return _pair_set(_name_of(path), root, rows, _listed_folds(path, len(rows)), shorter_side)
     table = read_rows(path, ("first", "second", "same"))
     rows = [(row["first"], row["second"], read_flag(row["same"], path, line)) for line, row in table]
     folds = [_number(row["fold"], path, line) for line, row in table] if "fold" in table[0][1] else None
@@ -148,12 +148,26 @@ def load_pairs(path: Path) -> list[tuple[tuple[str, int], tuple[str, int], bool]
         if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
             pairs.append(((words[0], int(words[1])), (words[0], int(words[2])), True))
         elif len(words) == 4 and words[1].isdigit() and words[3].isdigit():
-            pairs.append(((words[0], int(words[1])), (words[2], int(words[3])), False))
+            pairs.append(((words[0], int(words[1])), (words[2], int(words[3])), words[0] == words[2]))
         elif line.strip():
             raise ValueError(f"{path} line {number}: expected `name 1 4` or `name 1 other 2`; got {line!r}")
     if not pairs:
         raise ValueError(f"{path} holds no pairs")
     return pairs
+
+
+def _listed_folds(path: Path, pairs: int) -> list[int] | None:
+    """The fold of each pair by the first line of pairs.txt: number of folds, pairs of each kind in one."""
+    head = read_lines(path)[0].split()
+    if len(head) != 2 or not all(word.isdigit() for word in head) or int(head[0]) < 2:
+        return None
+    folds, each = map(int, head)
+    if pairs != folds * 2 * each:
+        raise ValueError(
+            f"{path}: its first line promises {folds} folds of {each} + {each} pairs, but there are {pairs}; "
+            "mend or remove that line"
+        )
+    return [pair // (2 * each) for pair in range(pairs)]
 
 
 def read_lines(path: Path) -> list[str]:

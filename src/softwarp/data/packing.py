@@ -64,7 +64,9 @@ def draw_pairs(
     people = np.unique(table.labels[held])
     groups = np.array_split(np.random.default_rng(seed).permutation(people), folds)
     if min(len(group) for group in groups) < 2:
-        raise ValueError(f"{len(people)} held-out people are too few for {folds} folds; lower --folds")
+        most = len(people) // 2
+        cure = f"give --folds {most} or fewer" if most > 1 else "add people"
+        raise ValueError(f"{len(people)} held-out people are too few for {folds} folds; {cure}")
     rows = []
     for fold, group in enumerate(groups, start=1):
         own = [held[table.labels[held] == person] for person in group]

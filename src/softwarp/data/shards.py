@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -49,17 +50,16 @@ class Shards:
         self.classes: list[str] = about["classes"]
         self.suffixes: list[str] = about["suffixes"]
         self.columns = columns
-        self._handles: dict[int, int] = {}
+        self._opened = lru_cache(HANDLES)(_Opened)
 
     def __len__(self) -> int:
         return len(self.columns["shard"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_handles": {}}
+        return {name: value for name, value in vars(self).items() if name != "_opened"}
 
-    def __del__(self) -> None:
-        for handle in getattr(self, "_handles", {}).values():
-            os.close(handle)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _opened=lru_cache(HANDLES)(_Opened))
 
     def name(self, position: int) -> str:
         suffix = self.suffixes[self.columns["suffix"][position]]
@@ -68,21 +68,26 @@ class Shards:
     def read(self, position: int) -> bytes:
         """Return an image file; a ValueError names it if it is damaged."""
         offset, size, checksum = (int(self.columns[name][position]) for name in ("offset", "size", "crc32"))
-        shard = int(self.columns["shard"][position])
+        path = self.root / shard_name(self.columns["shard"][position])
         try:
-            content = os.pread(self._handle(shard), size, offset)
+            file = self._opened(path)
+            content = os.pread(file.handle, size, offset)
         except OSError as error:
             raise ValueError(f"{self.root}: {self.name(position)}: {error.strerror}; pack again") from None
         if len(content) != size or zlib.crc32(content) != checksum:
             raise ValueError(f"{self.root}: {self.name(position)} is damaged; copy the shard or pack again")
         return content
 
-    def _handle(self, shard: int) -> int:
-        if shard not in self._handles:
-            if len(self._handles) >= HANDLES:
-                os.close(self._handles.pop(next(iter(self._handles))))
-            self._handles[shard] = os.open(self.root / shard_name(shard), os.O_RDONLY)
-        return self._handles[shard]
+
+class _Opened:
+    """An open file. It closes when nobody holds it any more: another thread may still be reading it."""
+
+    def __init__(self, path: Path) -> None:
+        self.handle = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            os.close(self.handle)
 
 
 def shard_name(number: int) -> str:
@@ -138,8 +143,12 @@ def write_shards(
     """
     if (root / INDEX).exists():
         raise ValueError(f"{root} holds packed images already; choose another folder")
-    for left in (*root.glob("shard-*.tar"), *root.glob(".shard-*.tar.*")):
-        left.unlink()
+    left = sorted(root.glob("shard-*.tar"))
+    if left and not (root / ABOUT).exists():
+        raise ValueError(f"{left[0]} may be of another tool: there is no {ABOUT}; choose another folder")
+    for each in (*left, *root.glob(".shard-*.tar.*")):
+        each.unlink()
+    write_json(root / ABOUT, {"schema": 1})  # the shards are ours
     rows, shard, position = _Rows(), 0, 0
     order = np.random.default_rng(seed).permutation(len(names)).tolist()
     while position < len(order):

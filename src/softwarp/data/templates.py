@@ -32,7 +32,7 @@ def read_templates(path: Path, images: Path | None = None, *, shorter_side: int 
     Either a table with the columns `image`, `template` and, as needed, `media`, `person` and `role` (gallery
     or probe); or IJB's own lines `image template media`, without a header.
     """
-    headed = "template" in read_lines(path)[0].lower()
+    headed = "template" in read_lines(path)[0].lower().replace(",", " ").split()
     rows = read_rows(path, ("image", "template")) if headed else _ijb_rows(path)
     template_of = {
         name: place for place, name in enumerate(dict.fromkeys(row["template"] for _, row in rows))

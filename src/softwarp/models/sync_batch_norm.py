@@ -9,10 +9,10 @@ from softwarp import processes
 
 
 def sync_batch_norm(model: nn.Module) -> None:
-    """Make every BatchNorm2d in `model` compute its statistics over all processes, in place.
+    """Make every BatchNorm1d and 2d in `model` compute its statistics over all processes, in place.
 
     Parameters, buffers and names in the state dict stay; an existing optimizer keeps working. Call it when
-    the model is on its device. Without a process group the layers work like BatchNorm2d.
+    the model is on its device. Without a process group the layers work as before.
     """
     if next(model.parameters()).device.type != "cpu":
         # torch's own converter drops the activation that timm's BatchNormAct2d carries; timm's keeps it
@@ -22,14 +22,14 @@ def sync_batch_norm(model: nn.Module) -> None:
         return
     for parent in list(model.modules()):
         for name, child in parent.named_children():
-            if isinstance(child, nn.BatchNorm2d):
-                setattr(parent, name, SyncBatchNorm2d(child))
+            if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
+                setattr(parent, name, SyncBatchNorm(child))
 
 
-class SyncBatchNorm2d(nn.BatchNorm2d):
-    """A BatchNorm2d, or timm's BatchNormAct2d, that takes over the tensors of the layer it replaces."""
+class SyncBatchNorm(nn.BatchNorm2d):
+    """A batch norm, also timm's BatchNormAct2d, that takes over the tensors of the layer it replaces."""
 
-    def __init__(self, layer: nn.BatchNorm2d) -> None:
+    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
         super().__init__(
             layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats
         )
@@ -46,18 +46,23 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
         activated: Tensor = self.act(self.drop(normed))
         return activated
 
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Take as many dimensions as the replaced layer did."""
+
     def _normalise(self, features: Tensor) -> Tensor:
         exact = features.to(torch.promote_types(features.dtype, torch.float32))
+        others = [0, *range(2, exact.ndim)]
+        shape = (1, -1, *[1] * (exact.ndim - 2))
         count = exact.new_tensor([exact.numel() / self.num_features])
-        sums: Tensor = _Sum.apply(torch.cat([exact.sum(dim=(0, 2, 3)), count]))
+        sums: Tensor = _Sum.apply(torch.cat([exact.sum(dim=others), count]))
         total = sums[-1].detach()
         mean = sums[:-1] / total
-        centred = exact - mean.view(1, -1, 1, 1)  # a second reduction, because E[x^2] - E[x]^2 loses digits
-        variance: Tensor = _Sum.apply(centred.square().sum(dim=(0, 2, 3))) / total
+        centred = exact - mean.view(shape)  # a second reduction, because E[x^2] - E[x]^2 loses digits
+        variance: Tensor = _Sum.apply(centred.square().sum(dim=others)) / total
         self._update(mean.detach(), variance.detach() * total / (total - 1).clamp(min=1))
         scale = (variance + self.eps).rsqrt() * (self.weight if self.affine else 1)
-        normed = centred * scale.view(1, -1, 1, 1)
-        return (normed + self.bias.view(1, -1, 1, 1) if self.affine else normed).to(features.dtype)
+        normed = centred * scale.view(shape)
+        return (normed + self.bias.view(shape) if self.affine else normed).to(features.dtype)
 
     def _update(self, mean: Tensor, variance: Tensor) -> None:
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
