@@ -5,6 +5,8 @@ import pytest
 from support.tiny_index import brute_force, vector_index
 
 from softwarp.classify import calibrate, classify
+from softwarp.index_store import NewItem
+from softwarp.retrieve import create
 
 K = 5
 
@@ -81,6 +83,21 @@ def test_answers_are_those_of_a_loop(tmp_path, distance):
             min(row[n - 1] for n in one.ids if labels[n - 1] == best), rel=1e-4
         )
     assert {one.label is None for one in found} == {True, False}
+
+
+def test_no_image_votes_for_itself(tmp_path):
+    vectors, labels = overlapping()
+    index = create(tmp_path / "index", dimensions=6, distance="euclidean")
+    items = [NewItem(f"{row}.jpg", label, b"%d" % row) for row, label in enumerate(labels)]
+    index.append(vectors, items)
+    found = classify(index, vectors, K, digests=[item.digest for item in index.items])
+    for row, (one, (best, share, sure)) in enumerate(
+        zip(found, left_out(vectors, labels, with_own=True), strict=True)
+    ):
+        assert one.label == best
+        assert (one.share, one.sureness) == pytest.approx((share, sure), rel=1e-4)
+        assert row + 1 not in one.ids
+        assert len(one.ids) == K
 
 
 def test_a_class_that_is_not_there_is_none_of_these(tmp_path):

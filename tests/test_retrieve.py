@@ -17,7 +17,7 @@ from support.pictures import jpeg, noise, truncated
 from support.tiny_index import brute_force, glyph_files, vector_index
 from support.tiny_runs import PHASE, tiny
 
-from softwarp import index_updates
+from softwarp import index_faiss, index_updates
 from softwarp.data.glyphs import BASELINE, FONT_SIZE, SIZE, load_glyphs
 from softwarp.index_store import NewItem
 from softwarp.retrieve import build, open_index
@@ -78,6 +78,30 @@ def test_the_order_is_that_of_brute_force(tmp_path_factory, seed, rows, distance
         exact = brute_force(queries, vectors, distance)
     assert (ids - 1 == np.argsort(exact, axis=1, kind="stable")[:, :k]).all()
     np.testing.assert_allclose(distances, np.sort(exact, axis=1)[:, :k], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("where", "few"), [((), 0.1), ("class=1", 0.1), ("class=1", 0.9)])
+def test_few_queries_are_scanned_by_all_threads(tmp_path, monkeypatch, where, few):
+    """faiss itself gives a query one thread."""
+    vectors = gaussian(50, 8)
+    labels = [str(row % 2) for row in range(50)]
+    index = vector_index(tmp_path / "index", vectors, labels=labels)
+    scanned, whole = [], index_faiss._scan
+    monkeypatch.setattr("faiss.omp_get_max_threads", lambda: 4)
+    monkeypatch.setattr(index_faiss, "DIVIDED", 0)
+    monkeypatch.setattr(index_faiss, "FEW", few)
+    monkeypatch.setattr(
+        index_faiss, "_scan", lambda *words: (scanned.append(words[1].shape), whole(*words))[1]
+    )
+    for count, parts in ((1, 4), (2, 2), (3, 1)):
+        scanned.clear()
+        queries = vectors[:count] + np.float32(0.1)
+        ids, distances = index.search(queries, 25, where=where)
+        away = brute_force(queries, vectors, "euclidean")
+        away[:, [where != () and label == "0" for label in labels]] = np.inf
+        assert ids.tolist() == (np.argsort(away)[:, :25] + 1).tolist()
+        np.testing.assert_allclose(distances, np.sort(away)[:, :25], rtol=1e-5)
+        assert len(scanned) == parts
 
 
 def test_an_image_finds_itself_and_comes_with_its_class_and_thumbnail(built):
@@ -271,6 +295,7 @@ def test_hostile_names_are_kept_byte_by_byte(run, tmp_path):
 
 
 def test_a_build_is_refused_with_another_model_or_folder(built, run, glyphs, tmp_path):
+    glyph_files(tmp_path, classes=1)
     with pytest.raises(ValueError, match=f"index of {glyphs}, not of {tmp_path}"):
         build(run, tmp_path, built.folder)
     other = train(tiny(phases=[PHASE], seed=1), tmp_path / "other").folder

@@ -5,6 +5,7 @@ distance of the nearest image that voted so. Below a threshold, the answer is no
 chooses the threshold by leaving out each class in turn: its images are then what does not belong.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,18 +73,29 @@ def calibrate(index: Index, k: int = 10, *, false_acceptance: float = 0.05) -> C
     )
 
 
-def classify(index: Index, queries: Vectors, k: int = 10, *, threshold: float = 0.0) -> list[Answer]:
+def classify(
+    index: Index,
+    queries: Vectors,
+    k: int = 10,
+    *,
+    threshold: float = 0.0,
+    digests: Sequence[str] | None = None,
+) -> list[Answer]:
     """Return an answer for each of the queries' embeddings [Q, D].
 
     Args:
         threshold: of `calibrate`; an answer that is no surer than that is none of the classes.
+        digests: of the queries' files; images of the same content do not vote.
     """
     names, labels = numbered(index)
     if not names:
         raise ValueError(f"{index.folder} has no classes; put its images into a folder per class")
-    ids, distances = index.search(queries, k)
+    ids, distances = index.search(queries, k + 1)
     answers = []
-    for found, away in zip(ids, distances, strict=True):
+    for place, (found, away) in enumerate(zip(ids, distances, strict=True)):
+        own = None if digests is None else digests[place]
+        others = [number for number, item in enumerate(index.store.items(found)) if item.digest != own][:k]
+        found, away = found[others], away[others]
         voters = labels[np.searchsorted(index.ids, found)]
         euclidean = np.sqrt(2 * away) if index.distance == "cosine" else away
         best, share, sureness = _answer(voters, euclidean, len(names))

@@ -16,7 +16,6 @@ from softwarp.data.trees import find_images, has_splits, name_of, root_of
 from softwarp.files import atomic_write
 from softwarp.index_store import BLOCK, Item, Store
 from softwarp.index_updates import Changes, Progress, embed_into, fingerprint
-from softwarp.inference import load
 
 SIZES = {"F32": 4, "I64": 8, "U8": 1}
 
@@ -41,10 +40,13 @@ def embed_tree(
     Args:
         listed: missing files count as broken.
     """
-    loaded, root = load(model), root_of(places)
+    root = root_of(places)
     files = {name_of(path, root): path for path in find_images(places, listed=listed)}
     if not files:
         raise ValueError(f"there are no images in {', '.join(map(str, places))}")
+    from softwarp.inference import load  # and torch with it
+
+    loaded = load(model)
     part = out.with_name(f"{out.name}.part")
     settings = {"root": str(root), "fingerprint": fingerprint(loaded)}
     store = Store.create(
@@ -63,8 +65,11 @@ def embed_tree(
         items = {item.path: item for item in store.items()}
         kept = [items[name] for name in files if name in items]
         metadata = {"model": str(model), "distance": loaded.distance, "root": str(root)}
-        _write(out, store, kept, metadata)
+        if kept:
+            _write(out, store, kept, metadata)
     shutil.rmtree(part)
+    if not kept:
+        raise ValueError(f"none of {len(files):,} images can be read ({changes.broken[0]})")
     return changes
 
 

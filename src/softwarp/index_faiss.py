@@ -7,6 +7,7 @@ candidates: their order and distances come from float64, read from the mapped ve
 import math
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ LARGEST_EFFORT = 1024
 REFINED = 16  # IVF-PQ: candidates per neighbour asked for, as its codes are coarse
 JUDGED = 200  # queries for which recall is measured
 BLOCK_VALUES = 2**23  # of candidates that are compared in float64 at a time
+DIVIDED = 2**22  # values of vectors from which threads share the scan for a query
 ADDED = 50_000  # rows that are added to a graph at a time
 
 Rows = NDArray[np.int64]
@@ -91,15 +93,31 @@ def open_mapped(path: Path) -> Any:
 
 
 def scan(queries: Vectors, vectors: Vectors, k: int, allowed: Mask | None = None) -> Rows:
-    """Return the rows [Q, k] of the nearest vectors by an exact scan, -1 where there are fewer."""
-    faiss = _faiss()
+    """Return the rows [Q, k or more] of the nearest vectors by an exact scan, -1 where there are fewer."""
     k = min(k, len(vectors))
     if k == 0 or not len(queries):
         return np.empty((len(queries), k), np.int64)
     if allowed is not None and allowed.mean() < FEW:
         chosen = np.flatnonzero(allowed)
         found = scan(queries, np.ascontiguousarray(vectors[chosen]), k)
-        return chosen[found]
+        return np.where(found < 0, -1, chosen[found])
+    parts = _faiss().omp_get_max_threads() // len(queries) if vectors.size > DIVIDED else 1
+    if parts < 2:
+        return _scan(queries, vectors, k, allowed)
+    # faiss gives a query one thread: few queries are asked in several parts of the vectors at a time.
+    edges = [part * len(vectors) // parts for part in range(parts + 1)]
+
+    def scan_part(start: int, stop: int) -> Rows:
+        inside = None if allowed is None else allowed[start:stop]
+        found = _scan(queries, vectors[start:stop], k, inside)
+        return np.where(found < 0, -1, found + start)
+
+    with ThreadPoolExecutor(parts) as pool:
+        return np.concatenate(list(pool.map(scan_part, edges[:-1], edges[1:])), axis=1)
+
+
+def _scan(queries: Vectors, vectors: Vectors, k: int, allowed: Mask | None) -> Rows:
+    faiss = _faiss()
     bits = None if allowed is None else np.packbits(allowed, bitorder="little")
     selector = None if bits is None else faiss.IDSelectorBitmap(len(vectors), faiss.swig_ptr(bits))
     distances, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)

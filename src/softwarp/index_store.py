@@ -63,9 +63,8 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         if not (folder / TABLE).is_file():
-            raise FileNotFoundError(
-                f"{folder} is not an index; make one with `softwarp index RUN FOLDER -o {folder}`"
-            )
+            words = f"{folder} -o {folder}.index" if folder.is_dir() else f"FOLDER -o {folder}"
+            raise FileNotFoundError(f"{folder} is not an index; make one with `softwarp index RUN {words}`")
         self.folder = folder
         self.table = sqlite3.connect(
             folder / TABLE, timeout=WAIT, check_same_thread=False, isolation_level=None

@@ -5,16 +5,17 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.trees import class_of
-from softwarp.embed_files import embed_files
 from softwarp.index_faiss import add_rows, choose_kind, make_index, tune
 from softwarp.index_store import NewItem, Store, Vectors
-from softwarp.inference import EmbeddingModel
+
+if TYPE_CHECKING:
+    from softwarp.inference import EmbeddingModel
 
 REMOVED = 0.1  # share of removed rows from which the files are written again
 TAIL = 0.05  # share of rows that are not in the faiss index yet from which they are added to it
@@ -48,7 +49,7 @@ def as_stored(store: Store, vectors: NDArray[Any]) -> Vectors:
     return np.ascontiguousarray(vectors, np.float32)
 
 
-def fingerprint(model: EmbeddingModel) -> str:
+def fingerprint(model: "EmbeddingModel") -> str:
     """Return a digest of the model's weights."""
     digest = hashlib.sha256()
     for name, tensor in model.network.state_dict().items():
@@ -59,13 +60,15 @@ def fingerprint(model: EmbeddingModel) -> str:
 
 def embed_into(
     store: Store,
-    model: EmbeddingModel,
+    model: "EmbeddingModel",
     files: Mapping[str, Path],
     *,
     thumbnails: bool = True,
     progress: Progress | None = None,
 ) -> Changes:
     """Embed those files, by name, that are new or changed; a batch counts once it is safe on disk."""
+    from softwarp.embed_files import embed_files
+
     before, changes, done = store.digests(), Changes(), 0
     names = {path: name for name, path in files.items()}
     depth, splits = store.settings["depth"], store.settings["splits"]

@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.decode import read_image
-from softwarp.embed_files import thumbnail_of
 from softwarp.index_store import Item, Vectors
 from softwarp.index_updates import Progress
-from softwarp.inference import EmbeddingModel
 from softwarp.remote_postgres import Postgres
 from softwarp.remote_qdrant import Qdrant
 from softwarp.retrieve import Index, model_of, parse_where
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from softwarp.inference import EmbeddingModel
 
 DATABASES: dict[str, Callable[[str], "Remote"]] = {
     "postgresql": Postgres,
@@ -93,14 +93,16 @@ class RemoteIndex:
 
     def picture(self, item: Item) -> bytes:
         """Return a small JPEG of an item, from its file; an error if that is not on this machine."""
+        from softwarp.embed_files import thumbnail_of
+
         return thumbnail_of(read_image(self.file(item)))
 
-    def model(self) -> EmbeddingModel:
+    def model(self) -> "EmbeddingModel":
         """Return the model that made the vectors; an error if it has been trained again since."""
         return self._model
 
     @cached_property
-    def _model(self) -> EmbeddingModel:
+    def _model(self) -> "EmbeddingModel":
         return model_of(self.settings["model"], self.settings["fingerprint"], self.address)
 
     def find(

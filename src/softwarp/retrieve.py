@@ -2,7 +2,7 @@
 
 After `index = build("runs/birds", "photos", "photos.index")`, the ten images nearest to a query are
 `ids, distances = index.search(index.model().embed("query.jpg"), k=10)`, and `index.item(ids[0, 0]).path` is
-the nearest one's file.
+the nearest one's file. torch is loaded with the model, not before.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,10 +19,11 @@ from softwarp.data.trees import absolute, find_images, has_splits, name_of, root
 from softwarp.index_faiss import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
 from softwarp.index_store import Item, NewItem, Rows, Store, Vectors
 from softwarp.index_updates import Changes, Progress, as_stored, embed_into, fingerprint, settle
-from softwarp.inference import EmbeddingModel, load
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from softwarp.inference import EmbeddingModel
 
 Found = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -112,12 +113,12 @@ class Index:
         """Return a small JPEG of an item."""
         return self.thumbnail(item.id)
 
-    def model(self) -> EmbeddingModel:
+    def model(self) -> "EmbeddingModel":
         """Return the model that made the vectors; an error if it has been trained again since."""
         return self._model
 
     @cached_property
-    def _model(self) -> EmbeddingModel:
+    def _model(self) -> "EmbeddingModel":
         return model_of(self.model_name, self.store.settings["fingerprint"], str(self.folder))
 
     def search(
@@ -304,8 +305,10 @@ def create(
     return Index(Path(out))
 
 
-def model_of(name: str, weights: str, place: str) -> EmbeddingModel:
+def model_of(name: str, weights: str, place: str) -> "EmbeddingModel":
     """Return the model of that name; an error if its `fingerprint` is not that of the vectors at a place."""
+    from softwarp.inference import load
+
     model = load(name)
     if fingerprint(model) != weights:
         raise ValueError(
@@ -331,9 +334,15 @@ def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:
 
 def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth: int | None) -> Index:
     """The index in `out`, new or begun with the same model and root."""
-    loaded = load(model)
+    if out.is_file():
+        raise ValueError(f"{out} is a file; an index is a folder, choose another one")
     root = root_of(places)
     names = [name_of(path, root) for path in find_images(places)]
+    if not names:
+        raise ValueError(f"there are no images in {', '.join(map(str, places))}")
+    from softwarp.inference import load
+
+    loaded = load(model)
     index = create(
         out,
         dimensions=loaded.network.embedding_size,

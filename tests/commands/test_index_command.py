@@ -2,13 +2,15 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 from safetensors import safe_open
 from support.pictures import noise, truncated
-from support.tiny_index import glyph_files
+from support.tiny_index import glyph_files, vector_index
 from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
@@ -35,6 +37,27 @@ def failure(monkeypatch, capsys, *words):
     return stop.value.code, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("word", ["outlier", "refersh", "duplicate"])
+def test_a_misspelt_command_is_not_taken_for_a_run(word, monkeypatch, capsys):
+    code, said = failure(monkeypatch, capsys, "index", word, "photos.index")
+    assert code == 2
+    assert f"No such command '{word}'" in said
+    assert "Did you mean" in said
+
+
+def test_a_run_whose_name_is_nearly_a_command_is_a_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "outlier").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert "--output" in failure(monkeypatch, capsys, "index", "outlier", "photos")[1]
+
+
+def test_a_folder_is_no_query(tmp_path, monkeypatch, capsys):
+    index = vector_index(tmp_path / "index", np.eye(3, dtype=np.float32)).folder
+    code, said = failure(monkeypatch, capsys, "search", index, tmp_path)
+    assert code == 2
+    assert f"{tmp_path} is a folder" in said
+
+
 def test_the_road_from_a_folder_to_an_answer(run, tmp_path):
     images, index = glyph_files(tmp_path / "images"), tmp_path / "index"
     truncated(images / "bad.jpg")
@@ -56,9 +79,49 @@ def test_the_road_from_a_folder_to_an_answer(run, tmp_path):
         "file": str(query),
         "class": "U+0042",
         "distance": 0,
+        "same_file": True,
     }
+    assert [each["same_file"] for each in asked["results"][1:]] == [False, False]
     filtered = json.loads(call("search", index, query, "--json", "--where", "class=U+0043").stdout)
     assert {each["class"] for each in filtered["queries"][0]["results"]} == {"U+0043"}
+
+
+def test_the_query_itself_is_told_from_what_is_found(run, tmp_path):
+    images, index = glyph_files(tmp_path / "images", classes=2), tmp_path / "index"
+    call("index", run, images, "-o", index)
+    query = tmp_path / "moved.png"
+    query.write_bytes((images / "U+0042" / "DejaVuSans.png").read_bytes())
+    shown = call("search", index, query, "--html", tmp_path / "found.html").output
+    (line,) = [line for line in shown.splitlines() if "same file as the query" in line]
+    assert line.split()[0] == "1"
+    assert line.endswith("U+0042/DejaVuSans.png")
+    assert (tmp_path / "found.html").read_text().count("same file as the query</b>") == 1
+    Image.open(query).rotate(90).save(query)
+    assert "same file" not in call("search", index, query).output
+
+
+def test_names_of_files_are_whole_at_80_columns(run, tmp_path):
+    images, index = tmp_path / "images", tmp_path / "index"
+    for path in sorted(glyph_files(tmp_path / "glyphs", classes=4).glob("*/*.png")):
+        copy = images / f"{path.parent.name} of a long name" / f"{path.stem} (as it was found).png"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    call("index", run, images, "-o", index)
+    (query, *_) = sorted(images.glob("*/*.png"))
+    names = {str(query), *(path.relative_to(images).as_posix() for path in images.glob("*/*.png"))}
+    for words in (
+        ("search", index, query),
+        ("index", "duplicates", index, "--threshold", 1e9),
+        ("index", "outliers", index, "-k", 15),
+        ("index", "clusters", index),
+        ("index", "classify", index, query),
+    ):
+        narrow, wide = (call(*words, env={"COLUMNS": each}).output.splitlines() for each in ("80", "300"))
+        alone = [line.strip() for line in narrow if line.endswith(".png")]
+        assert alone
+        assert {*alone} <= names
+        assert alone == [line.split("  ")[-1].strip() for line in wide if line.endswith(".png")]
+        assert max(len(line) for line in narrow if line.startswith("  ") and line.strip() not in names) <= 80
 
 
 def test_an_index_is_kept_up_to_date(run, tmp_path):
@@ -166,6 +229,16 @@ def test_embed_reads_a_list_from_stdin(run, tmp_path, separator):
     assert names[-1] == os.fsencode(odd.name)
 
 
+def test_embed_needs_an_image_that_can_be_read(run, tmp_path, monkeypatch, capsys):
+    truncated(tmp_path / "bad.jpg")
+    code, told = failure(
+        monkeypatch, capsys, "embed", run, tmp_path / "bad.jpg", "-o", tmp_path / "v.safetensors"
+    )
+    assert code == 2
+    assert "bad.jpg: " in told.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.jpg"]
+
+
 def test_embed_keeps_what_is_there(run, tmp_path, monkeypatch, capsys):
     images, out = glyph_files(tmp_path / "images", classes=1), tmp_path / "vectors.safetensors"
     out.write_bytes(b"precious")
@@ -173,6 +246,69 @@ def test_embed_keeps_what_is_there(run, tmp_path, monkeypatch, capsys):
     assert out.read_bytes() == b"precious"
     assert call("embed", run, images, "-o", out, "--fresh").exit_code == 0
     assert ".safetensors" in failure(monkeypatch, capsys, "embed", run, images, "-o", tmp_path / "x.npy")[1]
+
+
+WRONG = """
+import sys
+from softwarp.cli import main
+
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["softwarp", *line.split()]
+    try:
+        main()
+    except SystemExit as stop:
+        print(line, stop.code, "torch" in sys.modules)
+"""
+
+
+def test_wrong_words_are_refused_before_torch_is_loaded(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "note.jpg").write_text("no image")
+    vector_index(tmp_path / "index", np.eye(4, dtype=np.float32))
+    lines = {
+        "search nothing note.jpg": "nothing is not an index",
+        "search index gone.jpg": "gone.jpg: the file is missing",
+        "search index note.jpg": "note.jpg: not an image",
+        "search index note.jpg --where wren": "'wren'",
+        "search index note.jpg --box 1,2": "'1,2'",
+        "search mysql://host/photos note.jpg": "mysql://",
+        "index efficientnet_lite0 gone -o new": "gone does not exist",
+        "index efficientnet_lite0 photos -o new": "no images in photos",
+        "index efficientnet_lite0 note.jpg -o new --kind tree": "'tree'",
+        "index efficientnet_lite0 note.jpg -o note.jpg": "note.jpg is a file",
+        "index add nothing note.jpg": "nothing is not an index",
+        "index add index gone": "gone does not exist",
+        "index remove index gone": "index has none of these images",
+        "index refresh nothing": "nothing is not an index",
+        "index push nothing --to qdrant://host/photos": "nothing is not an index",
+        "index push index --to mysql://host/photos": "mysql://",
+        "index duplicates photos": "softwarp index RUN photos -o photos.index",
+        "index outliers index": "0 classes",
+        "index clusters nothing": "nothing is not an index",
+        "index classify nothing note.jpg": "nothing is not an index",
+        "index classify index note.jpg": "note.jpg: not an image",
+        "index classify index note.jpg --false-acceptance 3": "--false-acceptance",
+        "serve nothing": "nothing is not an index",
+        "serve index --token short": "16",
+        "embed efficientnet_lite0 gone -o new.safetensors": "gone does not exist",
+        "embed efficientnet_lite0 photos -o new.safetensors": "no images in photos",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", WRONG],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    assert done.stdout.splitlines() == [f"{line} 2 False" for line in lines]
+    told = [line for line in done.stderr.splitlines() if line.lower().startswith("error: ")]
+    assert len(told) == len(lines)
+    for line, cause in zip(told, lines.values(), strict=True):
+        assert cause in line
+    assert not (tmp_path / "new").exists()
+    assert "skip_broken" not in done.stderr  # which is a word of Python's
 
 
 def test_a_stopped_build_says_how_to_resume(run, tmp_path, monkeypatch):

@@ -108,6 +108,8 @@ def test_classify_tells_its_errors(index, tmp_path):
     first, second = rows(tmp_path / "k.csv")
     assert (first["class"], first["image"]) == ("U+0043", str(query))
     assert second["image"].endswith("loose.png")
+    assert float(first["distance"]) > 0  # no image votes for itself
+    assert "2 of 2" in shown
     for words in ("of unknown classes accepted", "of known ones rejected", "given another class"):
         assert words in shown
     assert page(tmp_path / "k.html").count("<section>") == 2

@@ -1,11 +1,16 @@
 """`softwarp serve` as a user meets it."""
 
 import contextlib
+import re
+import signal
 import socket
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import uvicorn
-from support.tiny_index import glyph_index
+from support.tiny_index import glyph_index, vector_index
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
@@ -80,6 +85,20 @@ def test_limits_are_passed_on(index, started):
     call(index.folder, "--port", 0, "--upload", 3, "--megapixels", 7)
     limits = guard_of(started[0][0])["limits"]
     assert (limits.upload_bytes, limits.pixels) == (3 * 2**20, 7_000_000)
+
+
+def test_ctrl_c_ends_it_with_the_code_of_other_commands_and_no_words(tmp_path):
+    folder = vector_index(tmp_path / "index", np.eye(3, dtype=np.float32)).folder
+    words = [sys.executable, "-um", "softwarp", "serve", folder, "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        told = [server.stdout.readline() for _ in range(2)]
+        port = int(re.search(r":(\d+)/", told[1])[1])
+        with socket.create_connection(("127.0.0.1", port)) as browser:  # it keeps its connection open
+            browser.sendall(b"GET /api/index HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert browser.recv(100).startswith(b"HTTP/1.1 200")
+            server.send_signal(signal.SIGINT)
+            assert server.communicate(timeout=60) == ("", "")
+    assert server.returncode == 130
 
 
 def test_what_hinders_it_is_told_in_one_line(index, started, monkeypatch, capsys, tmp_path):

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from support.pictures import noise
 from support.tiny_index import brute_force, glyph_index, vector_index
 
+from softwarp.index_store import NewItem
 from softwarp.retrieve import open_index
 from softwarp.serve.app import create_app
 from softwarp.serve.limits import Limits
@@ -47,6 +48,19 @@ def png_of_size(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
+def test_every_field_and_parameter_is_described(client):
+    described = client.get("/openapi.json").json()
+    schemas = described["components"]["schemas"].items()
+    fields = [(name, *each) for name, schema in schemas for each in schema["properties"].items()]
+    operations = [(path, each) for path, methods in described["paths"].items() for each in methods.values()]
+    parameters = [(path, one["name"], one) for path, each in operations for one in each.get("parameters", [])]
+    assert len(fields) > 30
+    assert [where for *where, each in fields + parameters if not each.get("description")] == []
+    for path, each in operations:
+        json = each["responses"]["200"]["content"].get("application/json")
+        assert json is None or "$ref" in json["schema"], path
+
+
 def test_an_upload_finds_what_brute_force_finds(client, index):
     query = index.root / "U+0042" / "DejaVuSans.png"
     answer = upload(client, query.read_bytes(), k=5).json()
@@ -56,7 +70,8 @@ def test_an_upload_finds_what_brute_force_finds(client, index):
     assert [each["distance"] for each in answer["results"]] == pytest.approx(truth[order], abs=1e-4)
     assert answer["results"][0]["path"] == "U+0042/DejaVuSans.png"
     assert answer["results"][0]["class"] == "U+0042"
-    assert sum(each["count"] for each in answer["votes"]) == 5
+    assert [each["same_file"] for each in answer["results"]] == [True, False, False, False, False]
+    assert sum(each["count"] for each in answer["votes"]) == 4  # it does not vote for itself
     assert answer["votes"] == sorted(answer["votes"], key=lambda each: (-each["count"], each["nearest"]))
 
 
@@ -83,6 +98,16 @@ def test_neighbours_leave_the_image_itself_out(client, index):
     assert len(every) == len(index) - 1
 
 
+def test_a_copy_is_told_and_has_no_vote(tmp_path):
+    served = vector_index(tmp_path / "index", np.eye(2, dtype=np.float32), labels=["a", "b"])
+    served.append(np.eye(2, dtype=np.float32), [NewItem(f"copy {each}", "a", b"same") for each in range(2)])
+    with TestClient(create_app(served), base_url=HOME) as client:
+        answer = client.get("/api/images/3/neighbours").json()
+    told = {each["path"]: each["same_file"] for each in answer["results"]}
+    assert told == {"0.jpg": False, "1.jpg": False, "copy 1": True}
+    assert {each["class"]: each["count"] for each in answer["votes"]} == {"a": 1, "b": 1}
+
+
 def test_filters_hold_for_searching_and_listing(client):
     only = {"class": "U+0043", "path": "*Bold*"}
     found = client.get("/api/images/8/neighbours", params=only).json()["results"]
@@ -97,6 +122,13 @@ def test_filters_hold_for_searching_and_listing(client):
     refused = client.get("/api/ids", params={"class": "dodo"})
     assert refused.status_code == 404
     assert "dodo" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/api/images", "/api/ids", "/api/images/0/neighbours"])
+def test_a_misspelt_filter_is_refused(client, path):
+    answer = client.get(path, params={"clas": "U+0041"})
+    assert answer.status_code == 422
+    assert "'clas'" in answer.json()["detail"]
 
 
 def test_a_sample_is_spread_over_the_collection(client):

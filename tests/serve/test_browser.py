@@ -68,7 +68,10 @@ def test_search_by_upload_walk_on_and_filter(page, served):
     page.set_input_files("#file", served.root / "U+0042" / "DejaVuSans.png")
     page.wait_for_selector("#votes li")
     assert captions(page)[0] == "U+0042/DejaVuSans.png"
+    told = page.locator("#results .tile figcaption span").all_inner_texts()
+    assert [place for place, text in enumerate(told) if text == "same file"] == [0]
     assert page.locator("#votes li").count() == 6
+    assert all(row.endswith("of 23") for row in page.locator("#votes .row").all_inner_texts())
     page.click("#results .tile:nth-child(3) > button")
     page.wait_for_selector("#facts:not([hidden])")
     walked = int(page.url.rpartition("/")[2])

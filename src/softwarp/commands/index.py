@@ -1,5 +1,6 @@
 """`softwarp index`: builds an index of images and keeps it up to date."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +18,13 @@ class _BuildByDefault(TyperGroup):
     """`softwarp index RUN FOLDER` is `softwarp index build RUN FOLDER`."""
 
     def parse_args(self, context: Any, words: list[str]) -> list[str]:
-        if words and words[0] not in {*self.commands, "-h", "--help"}:
+        if words and words[0] not in {*self.commands, "-h", "--help"} and not self._misspelt(words[0]):
             words = ["build", *words]
         return super().parse_args(context, words)
+
+    def _misspelt(self, word: str) -> bool:
+        """Whether a word is nearly a command, and not a run's folder: then it is refused by its name."""
+        return bool(get_close_matches(word, self.commands, n=1, cutoff=0.75)) and not Path(word).exists()
 
 
 app = typer.Typer(

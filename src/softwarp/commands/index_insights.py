@@ -117,10 +117,11 @@ def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = N
 
 def classify(
     folder: Folder,
-    queries: Annotated[list[Path], typer.Argument(metavar="QUERY...", help="Images to name the class of.")],
+    queries: Annotated[list[Path], typer.Argument(metavar="QUERY", help="Images to name the class of.")],
     k: Neighbours = 10,
     false_acceptance: Annotated[
-        float, typer.Option(help="Share of images of unknown classes that may be given a class.")
+        float,
+        typer.Option(min=0, max=1, help="Share of images of unknown classes that may be given a class."),
     ] = 0.05,
     csv: Csv = None,
     html: Html = None,
@@ -128,12 +129,20 @@ def classify(
     """Name the class of images by their neighbours, or say that it is none of the index's classes."""
     from softwarp.classify import calibrate
     from softwarp.classify import classify as answer
+    from softwarp.data.decode import read_image
     from softwarp.retrieve import open_index
 
     index = open_index(folder)
+    for query in queries:
+        read_image(query)  # a broken one is named before anything is computed
     calibration = calibrate(index, k, false_acceptance=false_acceptance)
     vectors = index.model().embed(queries).numpy()
-    answers = answer(index, vectors, k, threshold=calibration.threshold)
+    from softwarp.embed_files import digest_of
+
+    digests = [digest_of(query.read_bytes()) for query in queries]
+    answers = answer(
+        index, vectors, k, threshold=calibration.threshold, digests=[each.hex() for each in digests]
+    )
     heads = ("sureness", "votes", "distance", "class", "nearest class", "image")
     rows = [
         (
@@ -154,6 +163,8 @@ def classify(
         f"accepted, {calibration.false_rejection:.1%} of known ones rejected, "
         f"{calibration.wrong:.1%} of the accepted given another class"
     )
+    if inside := len({*digests} & {*index.store.digests().values()}):
+        summary += f"; {inside:,} of {len(queries):,} are in the index and do not vote for themselves"
     if html is not None:
         sections = [
             _answered(index, query, row[3], each.ids, each.distances)
@@ -210,19 +221,10 @@ def _agreement(index: "Index", groups: Sequence["Group"]) -> float | None:
 
 def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> None:
     """Print the first rows; the first columns are numbers."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from softwarp.commands.columns import print_columns
 
-    from softwarp.files import printable
-
-    table = Table()
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place < numbers else "left", overflow="fold")
-    for row in rows[:SHOWN]:
-        table.add_row(*(Text(printable(cell).replace("\n", "\\n")) for cell in row))
     if rows:
-        Console().print(table)
+        print_columns(heads, rows[:SHOWN], numbers=numbers)
     if len(rows) > SHOWN:
         typer.echo(f"... and {len(rows) - SHOWN:,} rows more: --csv FILE writes them all")
 

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from softwarp.retrieve import Index
 
 
+SAME = "same file as the query"
+
+
 def search(
     place: Annotated[
         str, typer.Argument(metavar="INDEX", help="The folder of an index, or the URL it was pushed to.")
     ],
-    queries: Annotated[list[Path], typer.Argument(metavar="QUERY...", help="Images to search with.")],
+    queries: Annotated[list[Path], typer.Argument(metavar="QUERY", help="Images to search with.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of images per query.")] = 10,
     box: Annotated[
         str | None, typer.Option(help="Search with this part of the query: x,y,width,height in pixels.")
@@ -42,16 +45,20 @@ def search(
         raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
     from softwarp.data.decode import read_image
     from softwarp.remote import is_remote, open_remote
-    from softwarp.retrieve import open_index
+    from softwarp.retrieve import open_index, parse_where
 
+    # What can be wrong is named before the model is loaded, and torch with it.
+    parse_where(where or ())
     index = open_remote(place) if is_remote(place) else open_index(place)
     pictures = queries if box is None else [_cut(queries[0], box)]
     for query in queries:
-        read_image(query)  # a broken one is named before the model is loaded
+        if query.is_dir():
+            raise ValueError(f"{query} is a folder; search with images, like {query}/*.jpg")
+        read_image(query)
     answers = index.find(index.model().embed(pictures), k, where=where or ())
-    found = [_found(index, answer) for answer in answers]
+    found = [_found(index, query, answer) for query, answer in zip(queries, answers, strict=True)]
     if html is not None:
-        _write_page(html, index, queries, pictures, answers)
+        _write_page(html, index, queries, pictures, answers, found)
     if as_json:
         _print_json(index, queries, box, found)
         return
@@ -67,10 +74,16 @@ def _cut(query: Path, box: str) -> "Image.Image":
     from softwarp.data.crops import crop_box, parse_box
     from softwarp.data.decode import read_image
 
-    return crop_box(read_image(query), parse_box(box))
+    part = parse_box(box)
+    return crop_box(read_image(query), part)
 
 
-def _found(index: "Index | RemoteIndex", answer: "list[tuple[Item, float]]") -> list[dict[str, Any]]:
+def _found(
+    index: "Index | RemoteIndex", query: Path, answer: "list[tuple[Item, float]]"
+) -> list[dict[str, Any]]:
+    from softwarp.embed_files import digest_of
+
+    digest = digest_of(query.read_bytes()).hex()
     return [
         {
             "rank": place + 1,
@@ -79,6 +92,7 @@ def _found(index: "Index | RemoteIndex", answer: "list[tuple[Item, float]]") -> 
             "file": str(index.file(item)),
             "class": item.label,
             "distance": distance,
+            "same_file": item.digest == digest,
         }
         for place, (item, distance) in enumerate(answer)
     ]
@@ -98,24 +112,28 @@ def _print_json(
 
 
 def _print_table(index: "Index | RemoteIndex", query: Path, results: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    from softwarp.commands.columns import print_columns
     from softwarp.files import printable
 
-    def text(value: object) -> Text:
-        return Text(printable(str(value)).replace("\n", "\\n"))
-
-    table = Table(title=text(query), title_justify="left")
-    table.add_column("", justify="right")
-    table.add_column(f"{index.distance} distance", justify="right")
-    table.add_column("class", overflow="fold")
-    table.add_column("image", overflow="fold")
-    for each in results:
-        label = "" if each["class"] is None else each["class"]
-        table.add_row(str(each["rank"]), f"{each['distance']:.4f}", text(label), text(each["path"]))
-    Console().print(table if results else Text("nothing found"))
+    typer.echo(printable(str(query)).replace("\n", "\\n"))
+    heads = ["", f"{index.distance} distance", "class", "", "image"]
+    rows = [
+        [
+            str(each["rank"]),
+            f"{each['distance']:.4f}",
+            each["class"] or "",
+            SAME if each["same_file"] else "",
+            each["path"],
+        ]
+        for each in results
+    ]
+    if not any(each["same_file"] for each in results):
+        for row in (heads, *rows):
+            del row[3]
+    if results:
+        print_columns(heads, rows, numbers=2)
+    else:
+        typer.echo("nothing found")
 
 
 def _write_page(
@@ -124,6 +142,7 @@ def _write_page(
     queries: list[Path],
     pictures: "Sequence[Path | Image.Image]",
     answers: "list[list[tuple[Item, float]]]",
+    found: list[list[dict[str, Any]]],
 ) -> None:
     from softwarp.data.decode import read_image
     from softwarp.embed_files import thumbnail_of
@@ -133,9 +152,12 @@ def _write_page(
         return Tile(data_uri(jpeg, "jpeg"), name, label, distance)
 
     groups = []
-    for query, each, answer in zip(queries, pictures, answers, strict=True):
+    for query, each, answer, results in zip(queries, pictures, answers, found, strict=True):
         head = tile(thumbnail_of(read_image(each) if isinstance(each, Path) else each), query.name)
-        found = [tile(index.picture(item), item.path, item.label or "", away) for item, away in answer]
-        groups.append(Group(head, {"": found}))
+        tiles = []
+        for (item, away), result in zip(answer, results, strict=True):
+            words = [item.label, SAME if result["same_file"] else None]
+            tiles.append(tile(index.picture(item), item.path, ", ".join(filter(None, words)), away))
+        groups.append(Group(head, {"": tiles}))
     note = f"{index.address}: {index.distance} distance"
     write_gallery(path, "Most similar images", groups, note=note)

@@ -1,9 +1,11 @@
 """`softwarp serve`: an index in the browser."""
 
+import logging
+import os
 import re
 import secrets
 import socket
-from contextlib import suppress
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,16 +36,17 @@ def serve(
     softwarp serve photos.index --host 0.0.0.0       for others, with a token
     """
     _need_packages()
+    from softwarp.retrieve import open_index
+
+    token = _token(token, host)
+    index = open_index(folder)
     import uvicorn
 
-    from softwarp.retrieve import open_index
     from softwarp.serve.app import create_app
     from softwarp.serve.connections import Connection
     from softwarp.serve.limits import Limits
 
-    token = _token(token, host)
     limits = Limits(upload_bytes=upload * 2**20, pixels=megapixels * 1_000_000)
-    index = open_index(folder)
     if index.model_name:
         index.model()  # now, so that a model which cannot be loaded is reported here
     app = create_app(index, token=token, limits=limits)
@@ -57,10 +60,16 @@ def serve(
             log_level="warning",
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=1,
         )
-        with suppress(KeyboardInterrupt):  # which uvicorn raises once everything is answered
-            uvicorn.Server(settings).run([listener])
+        server = uvicorn.Server(settings)
+        # What is cut short when the server stops is no error.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: not server.should_exit)
+        try:
+            server.run([listener])
+        except KeyboardInterrupt:  # which uvicorn raises once everything is answered
+            sys.stdout.flush()
+            os._exit(130)  # nothing is left to do, and taking torch apart would take a second or two
 
 
 def _need_packages() -> None:

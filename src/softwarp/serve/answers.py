@@ -11,7 +11,7 @@ LARGEST_ID = 2**53  # beyond it, JavaScript's numbers are no longer whole
 class Refusal(BaseModel):
     """Why a request is not served."""
 
-    detail: str
+    detail: str = Field(description="The cause, in words.")
 
 
 class Picture(BaseModel):
@@ -19,13 +19,21 @@ class Picture(BaseModel):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    id: int
-    path: str
-    label: str | None = Field(alias="class")
+    id: int = Field(description="Stays with the image as long as its content does, and is never used again.")
+    path: str = Field(description="Relative to the folder that was indexed.")
+    label: str | None = Field(alias="class", description="The name of its class; null if it has none.")
 
 
 class Neighbour(Picture):
-    distance: float
+    """An image and how far away it is."""
+
+    distance: float = Field(description="In the distance of the index: 0 is the same.")
+
+
+class Result(Neighbour):
+    """An image that was found."""
+
+    same_file: bool = Field(description="Whether its file is the query's, byte by byte; then it has no vote.")
 
 
 class Votes(BaseModel):
@@ -33,96 +41,108 @@ class Votes(BaseModel):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    label: str = Field(alias="class")
-    count: int
-    nearest: float
+    label: str = Field(alias="class", description="The name of the class.")
+    count: int = Field(description="How many of the results are of it.")
+    nearest: float = Field(description="The distance of the nearest of them.")
 
 
 class Found(BaseModel):
-    """The nearest images, nearest first, and their classes, the most frequent first."""
+    """The nearest images and their classes."""
 
-    distance: str
-    results: list[Neighbour]
-    votes: list[Votes]
+    distance: str = Field(description="How images are compared: euclidean, or cosine (1 - cos).")
+    results: list[Result] = Field(description="The images found, nearest first.")
+    votes: list[Votes] = Field(description="The classes of the results, the most frequent first.")
 
 
 class ClassCount(BaseModel):
-    name: str
-    count: int
+    """A class of the index."""
+
+    name: str = Field(description="As the parameter class takes it.")
+    count: int = Field(description="How many images it has.")
 
 
 class About(BaseModel):
     """What is served."""
 
-    name: str
-    images: int
-    classes: list[ClassCount]
-    distance: str
-    dimensions: int
-    model: str
-    uploads: bool  # whether there is a model that embeds them
-    upload_bytes: int
-    pixels: int
-    results: int
+    name: str = Field(description="The name of the index's folder.")
+    images: int = Field(description="How many images there are.")
+    classes: list[ClassCount] = Field(description="All classes, sorted by name.")
+    distance: str = Field(description="How images are compared: euclidean, or cosine (1 - cos).")
+    dimensions: int = Field(description="How many numbers a vector has.")
+    model: str = Field(description="The run or pretrained model that the vectors come from; may be empty.")
+    uploads: bool = Field(description="Whether there is a model, so that new images can be searched with.")
+    upload_bytes: int = Field(description="The largest request, in bytes.")
+    pixels: int = Field(description="The largest image, in pixels.")
+    results: int = Field(description="The largest number of images per answer.")
 
 
 class Sample(BaseModel):
-    """Some of the images that match a filter, spread evenly, and how many match."""
+    """Some of the images that match a filter."""
 
-    total: int
-    images: list[Picture]
+    total: int = Field(description="How many match.")
+    images: list[Picture] = Field(description="Spread evenly over them.")
 
 
 class Ids(BaseModel):
-    ids: list[int]
+    """Images by their ids."""
+
+    ids: list[int] = Field(description="The ids, ascending.")
 
 
 class Selection(BaseModel):
-    ids: list[Annotated[int, Field(ge=0, le=LARGEST_ID)]] = Field(max_length=100_000)
+    """Images that somebody has chosen."""
+
+    ids: list[Annotated[int, Field(ge=0, le=LARGEST_ID)]] = Field(
+        max_length=100_000, description="In the order of the file's rows."
+    )
 
 
 class Status(BaseModel):
-    """How far long work is: what is being done, how much of it, out of how much; or why it failed."""
+    """How far long work is."""
 
-    state: Literal["working", "ready", "failed"]
-    what: str
-    done: int
-    total: int
+    state: Literal["working", "ready", "failed"] = Field(description="Ask again while it is working.")
+    what: str = Field(description="What is being done, or why it failed.")
+    done: int = Field(description="How much of it is done.")
+    total: int = Field(description="Out of how much; 0 if that is not known yet.")
 
 
 class MapStatus(Status):
-    """The map, once it is ready: how it was made, of how many images, and how its atlases are laid out."""
+    """How far the map is; what describes it is empty until it is ready."""
 
-    method: str = ""
-    images: int = 0
-    of: int = 0
-    classes: list[str] = []
-    tile: int = 0
-    columns: int = 0
-    version: str = ""
+    method: str = Field("", description="How places were found: umap or pca.")
+    images: int = Field(0, description="How many are on the map.")
+    of: int = Field(0, description="How many the index has.")
+    classes: list[str] = Field([], description="Names of classes; points have numbers in this list.")
+    tile: int = Field(0, description="Pixels per side of a thumbnail in an atlas.")
+    columns: int = Field(0, description="Thumbnails per row, and rows, of an atlas.")
+    version: str = Field("", description="Changes when the map does.")
 
 
 class DuplicateGroup(BaseModel):
-    """Images that are nearly the same, each with its distance to the first."""
+    """Images that are nearly the same."""
 
-    images: list[Neighbour]
+    images: list[Neighbour] = Field(description="Each with its distance to the first.")
 
 
 class DuplicateList(Status):
-    groups: list[DuplicateGroup] = []
-    count: int = 0
+    """How far the search for near-duplicates is, and what it has found."""
+
+    groups: list[DuplicateGroup] = Field([], description="At most a hundred, the surest first.")
+    count: int = Field(0, description="How many groups there are in all.")
 
 
 class Outlier(Picture):
     """An image whose neighbours are of another class."""
 
-    suggested: str
-    score: float
+    suggested: str = Field(description="The class that most of its neighbours vote for.")
+    score: float = Field(description="The share of votes for that class minus that for its own, at most 1.")
 
 
 class OutlierList(Status):
-    images: list[Outlier] = []
-    count: int = 0
+    """How far the search for outliers is, and what it has found."""
+
+    images: list[Outlier] = Field([], description="At most a hundred, the surest first.")
+    count: int = Field(0, description="How many there are in all.")
 
 
 class Jpeg(Response):

@@ -14,6 +14,7 @@ from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Path, Query, 
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
+from softwarp.embed_files import digest_of
 from softwarp.files import printable
 from softwarp.retrieve import Index
 from softwarp.serve import answers, lookup
@@ -111,7 +112,8 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
         content = await image.read()
         pixels = await work(lambda: pixels_of(content, live.now().model(), limits, box or None))
         vector = await batches.embed(pixels)
-        return await work(lambda: lookup.nearest(live.now(), vector, k, where))
+        digest = digest_of(content).hex()
+        return await work(lambda: lookup.nearest(live.now(), vector, k, where, digest=digest))
 
     @routes.get("/images")
     async def images(where: Where, count: Number = 24) -> answers.Sample:
@@ -143,7 +145,8 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
 
         def search() -> answers.Found:
             index = live.now()
-            return lookup.nearest(index, lookup.vector_of(index, number), k, where, but=number)
+            vector, digest = lookup.vector_of(index, number), lookup.item_of(index, number).digest
+            return lookup.nearest(index, vector, k, where, digest=digest, but=number)
 
         return await work(search)
 

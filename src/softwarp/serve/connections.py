@@ -1,4 +1,4 @@
-"""Connections that are closed when a request does not arrive."""
+"""Connections that are closed when a request does not arrive, or when the server stops."""
 
 import asyncio
 
@@ -21,6 +21,11 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.conn.their_state is h11.SEND_BODY:  # an answer is worth waiting for, half a request is not
+            self.transport.close()
 
     def _watch(self) -> None:
         """Start the clock when a request begins, stop it when its head is there."""

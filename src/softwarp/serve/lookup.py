@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import Depends, HTTPException, Query
+from fastapi import Depends, HTTPException, Query, Request
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -15,14 +15,16 @@ from softwarp.data.decode import read_image
 from softwarp.files import printable
 from softwarp.index_store import Item
 from softwarp.retrieve import Index
-from softwarp.serve.answers import About, ClassCount, Found, Neighbour, Picture, Votes
+from softwarp.serve.answers import About, ClassCount, Found, Picture, Result, Votes
 from softwarp.serve.limits import Limits
 
 LONGEST = 300  # letters of a filter
 LARGE = 1280  # pixels per side of an image that is shown alone
+KNOWN = {"class", "path", "k", "count", "token"}  # parameters beside which a filter may stand
 
 
 def filters(
+    request: Request,
     name: Annotated[
         str, Query(alias="class", max_length=LONGEST, description="Only images of this class.")
     ] = "",
@@ -30,7 +32,11 @@ def filters(
         str, Query(max_length=LONGEST, description="Only images whose path matches this glob.")
     ] = "",
 ) -> dict[str, str]:
-    """Return the conditions that a request names."""
+    """Return the conditions that a request names; a misspelt one would let everything pass."""
+    if unknown := sorted(set(request.query_params) - KNOWN):
+        raise HTTPException(
+            422, f"no parameter is called {printable(unknown[0])!r}; filters are class and path"
+        )
     return {kind: value for kind, value in (("class", name), ("path", path)) if value}
 
 
@@ -73,18 +79,25 @@ def matching(index: Index, where: dict[str, str]) -> list[int]:
     return index.store.select(pairs)
 
 
-def nearest(index: Index, vector: NDArray[Any], k: int, where: dict[str, str], *, but: int = 0) -> Found:
-    """Return the k nearest images with their votes; `but` is the id of one that is left out."""
+def nearest(
+    index: Index, vector: NDArray[Any], k: int, where: dict[str, str], *, digest: str, but: int = 0
+) -> Found:
+    """Return the k nearest images with their votes.
+
+    Args:
+        digest: of the query's file; images of the same content are told, and do not vote.
+        but: the id of an image that is left out.
+    """
     try:
         ids, distances = index.search(vector, k + 1 if but else k, where=conditions(index, where))
     except UnicodeError:
         raise HTTPException(400, "the filter is not Unicode") from None
     pairs = [pair for pair in zip(ids[0].tolist(), distances[0].tolist(), strict=True) if pair[0] != but]
-    results = neighbours(index, pairs[:k])
+    results = neighbours(index, pairs[:k], digest)
     return Found(distance=index.distance, results=results, votes=votes(results))
 
 
-def neighbours(index: Index, pairs: Iterable[tuple[int, float]]) -> list[Neighbour]:
+def neighbours(index: Index, pairs: Iterable[tuple[int, float]], digest: str = "") -> list[Result]:
     """Return images with their distances; those removed meanwhile are left out."""
     found = []
     for number, distance in pairs:
@@ -92,14 +105,16 @@ def neighbours(index: Index, pairs: Iterable[tuple[int, float]]) -> list[Neighbo
             item = index.item(number)
         except ValueError:
             continue
-        found.append(Neighbour(**_fields(item), distance=distance))
+        same = bool(digest) and item.digest == digest  # vectors from elsewhere have no digest
+        found.append(Result(**_fields(item), distance=distance, same_file=same))
     return found
 
 
-def votes(results: Sequence[Neighbour]) -> list[Votes]:
+def votes(results: Sequence[Result]) -> list[Votes]:
     """Return the classes of neighbours, the most frequent first; of equally frequent ones the nearer."""
-    counts = Counter(each.label for each in results if each.label is not None)
-    nearest = {each.label: each.distance for each in reversed(results)}
+    voters = [each for each in results if each.label is not None and not each.same_file]
+    counts = Counter(each.label for each in voters)
+    nearest = {each.label: each.distance for each in reversed(voters)}
     ordered = sorted(counts, key=lambda label: (-counts[label], nearest[label]))
     return [Votes(label=label, count=counts[label], nearest=nearest[label]) for label in ordered]
 

@@ -64,7 +64,10 @@ def overview_routes(live: LiveIndex) -> APIRouter:
         return answers.Bytes(ready().part("points"))
 
     @routes.get("/map/atlases/{number}", response_class=answers.Jpeg)
-    def atlas(number: Annotated[int, Path(ge=0, le=10**6)], version: str = "") -> Response:
+    def atlas(
+        number: Annotated[int, Path(ge=0, le=10**6, description="Which one, from 0.")],
+        version: Annotated[str, Query(description="Of the map; the answer may then be kept.")] = "",
+    ) -> Response:
         """Thumbnails of points: of the first 32 x 32 in atlas 0, row by row, and so on."""
         try:
             kept = {"cache-control": "private, max-age=604800"} if version else None
@@ -91,9 +94,7 @@ def overview_routes(live: LiveIndex) -> APIRouter:
         index, job = jobs.of("outliers", _outliers)
         found = job.result or []
         shown = [
-            answers.Outlier(
-                **each.model_dump(exclude={"distance"}), suggested=printable(row.suggested), score=row.score
-            )
+            answers.Outlier(**dict(each), suggested=printable(row.suggested), score=row.score)
             for row in found[start : start + SHOWN]
             for each in lookup.neighbours(index, [(row.id, 0.0)])
         ]

@@ -1,6 +1,11 @@
 // The API's description, readable without anything from elsewhere.
 const description = await (await fetch("/openapi.json")).json();
 const make = (tag, text, className = "") => Object.assign(document.createElement(tag), { textContent: text, className });
+// The fields of an answer and of what is in it, as [name, description].
+function fields(schema, prefix = "") {
+  const inner = description.components.schemas[(schema?.items ?? schema)?.$ref?.split("/").pop()]?.properties ?? {};
+  return Object.entries(inner).flatMap(([name, each]) => [[prefix + name, each.description], ...fields(each, `${prefix}${name}.`)]);
+}
 
 for (const [path, methods] of Object.entries(description.paths)) {
   for (const [method, operation] of Object.entries(methods)) {
@@ -14,8 +19,9 @@ for (const [path, methods] of Object.entries(description.paths)) {
     }
     const body = operation.requestBody && Object.keys(operation.requestBody.content).join(", ");
     if (body) list.append(make("dt", "body"), make("dd", body));
-    const answer = Object.keys(operation.responses["200"].content ?? {}).join(", ");
-    list.append(make("dt", "answer"), make("dd", answer));
+    const answer = operation.responses["200"].content ?? {};
+    list.append(make("dt", "answer"), make("dd", Object.keys(answer).join(", ")));
+    for (const [name, text] of fields(answer["application/json"]?.schema)) list.append(make("dt", name, "field"), make("dd", text));
     section.append(list);
     document.getElementById("paths").append(section);
   }

@@ -122,12 +122,12 @@ async function showSearch(kind, value) {
   }
   if (turn !== asked) return; // another question was asked meanwhile
   showQuery(upload, image);
-  showVotes(answer.votes ?? [], answer.results?.length ?? 0);
+  showVotes(answer.votes ?? [], answer.results?.filter((each) => !each.same_file).length ?? 0);
   const found = answer.results ?? answer.images;
   $("heading").textContent = answer.results
     ? `Most similar images, ${answer.distance} distance`
     : `${answer.total.toLocaleString("en")} images. Start from one of these:`;
-  $("results").replaceChildren(...found.map((each) => tile(each)));
+  $("results").replaceChildren(...found.map((each) => tile(each, each.same_file ? { caption: "same file" } : {})));
   if (!found.length) $("results").replaceChildren(make("p", { className: "empty", textContent: "Nothing matches the filter." }));
   $("more").hidden = found.length < count || count >= about.results;
 }
