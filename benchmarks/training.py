@@ -29,7 +29,8 @@ from softwarp.files import write_text
 from softwarp.job import Job, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import override
-from softwarp.recipe import find_recipe, parse_recipe, read_settings
+from softwarp.recipe import parse_recipe
+from softwarp.recipe_files import find_recipe, read_settings
 from softwarp.runs import Run
 from softwarp.train import set_rates, take_step
 

@@ -18,7 +18,8 @@ from softwarp import LOSSES, build_loss, retrieval_metrics
 from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies
 from softwarp.overrides import change_loss
-from softwarp.recipe import find_recipe, parse_recipe, read_settings
+from softwarp.recipe import parse_recipe
+from softwarp.recipe_files import find_recipe, read_settings
 from softwarp.train import train
 
 

@@ -11,7 +11,7 @@ LAYERS = (
     {"figures"},
     {"losses", "metrics", "models", "data", "embedding_files", "index_store", "index_faiss"},
     {"recipe"},
-    {"overrides", "budget", "stops", "class_rows"},
+    {"recipe_files", "overrides", "budget", "stops", "class_rows"},
     {"runs", "own_data", "choice", "space"},
     {"evaluate", "schedule", "repeats", "tasks", "model_folder"},
     {"inference", "job", "tables", "comparisons"},

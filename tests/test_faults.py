@@ -11,7 +11,8 @@ from support.pictures import jpeg, noise
 from support.tiny_runs import PHASE, Bars, outcome, tiny
 
 from softwarp.overrides import dump_recipe
-from softwarp.recipe import parse_recipe, read_settings
+from softwarp.recipe import parse_recipe
+from softwarp.recipe_files import read_settings
 from softwarp.runs import Run
 from softwarp.train import StoppedError, train
 

@@ -3,7 +3,8 @@ import yaml
 
 from softwarp.data.splits import SplitPlan
 from softwarp.overrides import change_loss, check_batches, dump_recipe, write_out
-from softwarp.recipe import parse_recipe, read_recipe
+from softwarp.recipe import parse_recipe
+from softwarp.recipe_files import read_recipe
 
 PHASE = {"epochs": 1, "learning_rate": 0.1, "proxy_learning_rate": 0.1}
 SMALL = {"loss": {"name": "euclidean_softmax"}, "phases": [PHASE]}

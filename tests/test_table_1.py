@@ -11,13 +11,8 @@ from softwarp.cli import app
 from softwarp.commands.paper_table import read_table
 from softwarp.losses import card_of
 from softwarp.models.backbones import build_backbone
-from softwarp.recipe import (
-    find_recipe,
-    parse_recipe,
-    read_recipe,
-    read_settings,
-    recipe_names,
-)
+from softwarp.recipe import parse_recipe
+from softwarp.recipe_files import find_recipe, read_recipe, read_settings, recipe_names
 from softwarp.runs import Counts
 from softwarp.schedule import factor
 from softwarp.train import train

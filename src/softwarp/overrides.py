@@ -1,4 +1,4 @@
-"""Changes to a recipe (KEY=VALUE, another loss), and checks of a recipe together with its loss."""
+"""Changes to a recipe (KEY=VALUE, another loss), in what two differ, and checks of one with its loss."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -9,6 +9,9 @@ import yaml
 from softwarp.losses import card_of, find_loss
 from softwarp.losses.contract import defaults_of
 from softwarp.recipe import Recipe, parse_recipe
+
+# What may differ when a run is resumed: it does not change the outcome.
+FREE = ("checkpoint_minutes", "trackers", "paper", "data.root", "data.workers")
 
 
 def override(settings: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -64,6 +67,41 @@ def write_out(recipe: Recipe) -> dict[str, Any]:
 def dump_recipe(recipe: Recipe) -> str:
     """Return the recipe as YAML, with every default."""
     return yaml.safe_dump(write_out(recipe), sort_keys=False, allow_unicode=True)
+
+
+def deciding_settings(settings: Any) -> dict[str, Any]:
+    """Return what decides the outcome of a run, with dotted keys like phases.0.epochs."""
+    return {
+        key: value
+        for key, value in _flat(settings).items()
+        if key not in FREE and key.split(".")[0] not in FREE
+    }
+
+
+def difference_of(there: Any, asked: Any) -> str:
+    """Return in words in what two sets of settings differ; empty if the outcome would be the same.
+
+    >>> difference_of({"seed": 1, "trackers": []}, {"seed": 2, "trackers": ["wandb"]})
+    'seed is 1 there and 2 here'
+    """
+    there, asked = deciding_settings(there), deciding_settings(asked)
+    changed = [key for key in there | asked if there.get(key) != asked.get(key)]
+    if not changed:
+        return ""
+    key, more = changed[0], f" (and {len(changed) - 1} more differ)" * (len(changed) > 1)
+    return f"{key} is {there.get(key, 'absent')} there and {asked.get(key, 'absent')} here{more}"
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with dotted keys, like phases.0.epochs."""
+    if isinstance(settings, list) and settings and isinstance(settings[0], dict):
+        settings = {str(place): part for place, part in enumerate(settings)}
+    if not isinstance(settings, dict) or not settings:
+        return {prefix: settings}
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}.{key}".lstrip("."))
+    return flat
 
 
 def check_batches(recipe: Recipe) -> None:

@@ -24,8 +24,9 @@ from torch import Tensor
 from softwarp import processes
 from softwarp.class_rows import check_rows, copy_rows, remove_rows, write_rows
 from softwarp.files import atomic_write, locked_folder, write_json, write_text
-from softwarp.overrides import dump_recipe, write_out
-from softwarp.recipe import Recipe, read_recipe
+from softwarp.overrides import difference_of, dump_recipe, write_out
+from softwarp.recipe import Recipe
+from softwarp.recipe_files import read_recipe
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -41,8 +42,6 @@ FILES = (
     "items.csv",
     "seeds.json",
 )
-# What may differ when a run is resumed: it does not change the outcome.
-FREE = ("checkpoint_minutes", "trackers", "paper", "data.root", "data.workers")
 PACKAGES = (
     "softwarp",
     "torch",
@@ -362,41 +361,6 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     except (zipfile.BadZipFile, RuntimeError, UnpicklingError, EOFError, NotImplementedError) as error:
         raise ValueError(f"{path} is damaged or not a checkpoint ({str(error).splitlines()[0]})") from None
     return state
-
-
-def deciding_settings(settings: Any) -> dict[str, Any]:
-    """Return what decides the outcome of a run, with dotted keys like phases.0.epochs."""
-    return {
-        key: value
-        for key, value in _flat(settings).items()
-        if key not in FREE and key.split(".")[0] not in FREE
-    }
-
-
-def difference_of(there: Any, asked: Any) -> str:
-    """Return in words in what two sets of settings differ; empty if the outcome would be the same.
-
-    >>> difference_of({"seed": 1, "trackers": []}, {"seed": 2, "trackers": ["wandb"]})
-    'seed is 1 there and 2 here'
-    """
-    there, asked = deciding_settings(there), deciding_settings(asked)
-    changed = [key for key in there | asked if there.get(key) != asked.get(key)]
-    if not changed:
-        return ""
-    key, more = changed[0], f" (and {len(changed) - 1} more differ)" * (len(changed) > 1)
-    return f"{key} is {there.get(key, 'absent')} there and {asked.get(key, 'absent')} here{more}"
-
-
-def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested settings with dotted keys, like phases.0.epochs."""
-    if isinstance(settings, list) and settings and isinstance(settings[0], dict):
-        settings = {str(place): part for place, part in enumerate(settings)}
-    if not isinstance(settings, dict) or not settings:
-        return {prefix: settings}
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}.{key}".lstrip("."))
-    return flat
 
 
 def _version(package: str) -> str | None:

@@ -15,7 +15,7 @@ Value = float | int | bool | str
 Kind = Literal["float", "log", "int", "auto", "choice"]
 KINDS: tuple[Kind, ...] = ("float", "log", "int", "auto", "choice")
 RATES = {  # of the first phase
-    "learning_rate": (3e-4, 3e-2),
+    "learning_rate": (1e-4, 3e-2),
     "proxy_learning_rate": (1e-3, 1.0),
     "proxy_travel": (0.1, 30.0),
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from softwarp import processes
 from softwarp.files import claimed, write_json
-from softwarp.runs import difference_of
+from softwarp.overrides import difference_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress

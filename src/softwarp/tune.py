@@ -16,9 +16,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from softwarp.data.sources import load_source
 from softwarp.files import write_json
-from softwarp.overrides import write_out
+from softwarp.overrides import deciding_settings, difference_of, write_out
 from softwarp.recipe import Recipe
-from softwarp.runs import Run, deciding_settings, difference_of
+from softwarp.runs import Run
 from softwarp.samplers import SAMPLERS, STARTUP, Sampler, grid, origin, suggest
 from softwarp.space import Parameter, Value, apply, check_space, own_point, parse_parameter, space_of
 from softwarp.train import BlowUpError, training

@@ -4,7 +4,8 @@ from typer.testing import CliRunner
 from softwarp.cli import app
 from softwarp.commands.loss_change import explain_change
 from softwarp.losses import card_of
-from softwarp.recipe import find_recipe, parse_recipe, read_settings
+from softwarp.recipe import parse_recipe
+from softwarp.recipe_files import find_recipe, read_settings
 
 
 def test_a_change_of_loss_says_what_comes_from_where():

@@ -133,7 +133,7 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
         lambda model, source, crop, device: Pace(crop**2 / 1e5, crop**2 / 3e5),
     )
     monkeypatch.setattr("softwarp.train.train", None)  # a plan is made before anything is trained
-    root = draw(tmp_path / "images", side=200)
+    root = draw(tmp_path / "images", side=140)
     plans = {}
     for budget in ("1h", "6m", "1s"):
         answer(root, tmp_path / budget, "--budget", budget)

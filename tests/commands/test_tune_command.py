@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from softwarp import tune
 from softwarp.cli import app, main
-from softwarp.recipe import read_recipe
+from softwarp.recipe_files import read_recipe
 
 SMALL = ["data.max_classes=20", "model.embedding_size=16", "batches.classes=10"]
 

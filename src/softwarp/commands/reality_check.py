@@ -59,7 +59,8 @@ def reality_check(
     from softwarp.overrides import override
     from softwarp.reality_check import check_protocol, open_reality_check, tasks_of
     from softwarp.reality_table import read_reality_check
-    from softwarp.recipe import find_recipe, parse_recipe, read_settings
+    from softwarp.recipe import parse_recipe
+    from softwarp.recipe_files import find_recipe, read_settings
     from softwarp.report.benchmark import published_table, reality_table
     from softwarp.report.write import write_report
     from softwarp.tasks import work

@@ -37,7 +37,7 @@ def recipes(
     from rich.console import Console
     from rich.table import Column, Table
 
-    from softwarp.recipe import find_recipe, read_recipe, recipe_names
+    from softwarp.recipe_files import find_recipe, read_recipe, recipe_names
 
     heads = [Column(head, no_wrap=head in ("recipe", "loss"), overflow="fold") for head in HEADS]
     listed = Table(
@@ -64,7 +64,8 @@ def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[
     """Return a name for the run, and its recipe, from the words on the command line."""
     from softwarp.losses import LOSSES
     from softwarp.overrides import change_loss, override
-    from softwarp.recipe import find_recipe, parse_recipe, read_settings
+    from softwarp.recipe import parse_recipe
+    from softwarp.recipe_files import find_recipe, read_settings
 
     names, changes = [word for word in words if "=" not in word], [word for word in words if "=" in word]
     if len(names) + (data is not None) > 1:

@@ -147,11 +147,14 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None) -
     if settled:
         typer.echo(settled)
     before = repeats.baseline.get("map@r", 0.0)
-    if repeats.mean.get("map@r", before) < before and not settled:
-        note(
-            f"MAP@R is lower than before training ({100 * before:.1f}). Try fewer epochs or lower learning "
-            "rates, and compare them on validation classes (--protocol validation), never on test classes"
+    if repeats.mean.get("map@r", before) < before:
+        advice = (
+            "To search with the frozen features, give the backbone's name, like efficientnet_lite0, as RUN"
+            if settled
+            else "Try fewer epochs or lower learning rates, and compare them on validation classes "
+            "(--protocol validation), never on test classes"
         )
+        note(f"MAP@R is lower than before training ({100 * before:.1f}). {advice}")
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
         note(f"skipped because it cannot be read: {path}")
     typer.echo(f"run: {printable(str(folder))}\nnext: softwarp report {printable(shlex.quote(str(folder)))}")

@@ -42,7 +42,7 @@ class ProxyAnchorLoss(nn.Module):
             " of warm-up, steps of a half, SOP a quarter",
         ),
         proxy_rate_ratio=100.0,
-        search_space={"margin": ("float", 0.0, 0.4), "alpha": ("log", 8.0, 64.0)},
+        search_space={"margin": ("float", 0.0, 0.4), "alpha": ("log", 2.0, 128.0)},
         notes="C+ are the classes in the batch.",
     )
 

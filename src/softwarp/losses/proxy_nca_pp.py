@@ -66,7 +66,7 @@ class ProxyNCAppLoss(nn.Module):
             "0.024 and 240",
         ),
         proxy_rate_ratio=100.0,
-        search_space={"scale": ("log", 1.0, 100.0)},
+        search_space={"scale": ("log", 0.3, 100.0)},
     )
 
     def __init__(
