@@ -18,12 +18,12 @@ def draw(root, classes, images, size=(40, 40)):
 
 def test_settings_follow_the_data(tmp_path):
     few = settings_for(draw(tmp_path / "few", 6, 3), protocol="test")
-    assert few["data"]["crop"] == 128
-    assert few["data"]["resize"] == 144
+    assert few["data"]["crop"] == 160
+    assert few["data"]["resize"] == 180
     assert few["batches"] == {"classes": 4, "samples": 3}
     assert [phase["epochs"] for phase in few["phases"]] == [60]  # as many steps, for an epoch has one
     assert parse_recipe(few).evaluation.split == "test"
-    large = settings_for(draw(tmp_path / "large", 24, 40, (300, 230)), protocol="test")
+    large = settings_for(draw(tmp_path / "large", 24, 40, (300, 160)), protocol="test")
     assert (large["data"]["crop"], large["data"]["resize"]) == (224, 252)
     assert large["batches"] == {"classes": 16, "samples": 4}
     assert [phase["epochs"] for phase in large["phases"]] == [6]  # 60 steps of 64 in 18 x 40 images
@@ -58,18 +58,18 @@ def test_a_csv_file_of_single_images(tmp_path):
     assert settings["batches"] == {"classes": 3, "samples": 2}
 
 
-def test_the_crop_is_what_most_images_fill(tmp_path, monkeypatch):
-    root = draw(tmp_path / "images", 1, 1, (400, 160))
-    for name, size in {"small": (9, 200), "broken": None, "wide": (300, 170), "tall": (150, 155)}.items():
+def test_the_crop_is_what_most_images_fill_when_enlarged(tmp_path, monkeypatch):
+    root = draw(tmp_path / "images", 1, 1, (400, 130))
+    for name, size in {"small": (9, 200), "broken": None, "wide": (300, 140), "tall": (120, 125)}.items():
         path = root / "0000" / f"{name}.bmp"
         if size is None:
             path.write_text("no image")
         else:
             Image.new("L", size).save(path)
     table = read_table("folder", root)
-    assert crop_size(table, 224) == 160  # the median of 9, 150, 160 and 170 is 155
+    assert crop_size(table, 224) == 160  # 1.4 times the median of 9, 120, 130 and 140 is 175
     assert crop_size(table, 64) == 64
-    assert crop_size(read_table("folder", draw(tmp_path / "tiny", 1, 1, (5, 5))), 160) == 128
+    assert crop_size(read_table("folder", draw(tmp_path / "tiny", 1, 1, (5, 5))), 224) == 160
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # all are decompression bombs now
     assert crop_size(table, 192) == 192
 

@@ -63,7 +63,7 @@ def demo_table(content: dict[str, Any]) -> str:
         f"\nMean and deviation over {content['seeds']} seeds, by `{content['command']}` "
         f"([results/demo.json](results/demo.json)). {_differences(content.get('differences', {}))}"
         "Hyper-parameters were searched on validation characters with the same number of trials for each "
-        "loss ([results/demo_search.json](results/demo_search.json)). AvgDTP is the mean distance from "
+        "loss ([results/automatic_warp.json](results/automatic_warp.json)). AvgDTP is the mean distance from "
         "training embeddings to their own proxy; ProxyNCA++ measures it on the unit sphere.\n"
     )
     return table.markdown() + note
@@ -150,14 +150,15 @@ def automatic_table(content: dict[str, Any]) -> str:
     """Return the automatic and the tuned losses from both starts, a table per data set."""
     parts = []
     for data, title in (("glyphs", "glyphs, test characters"), ("cub", "CUB, classes 51 to 100")):
-        if len(content.get(data, {}).get("rows", {})) < len(LOSSES) * len(STARTS):
+        names, found = [f"{row} from {start}" for row in LOSSES for start in STARTS], content.get(data, {})
+        if not set(names) <= set(found.get("rows", {})):
             continue  # not complete yet
-        rows = [Row((name,), row["mean"], row["deviation"]) for name, row in content[data]["rows"].items()]
+        rows = [Row((name,), *(found["rows"][name][key] for key in ("mean", "deviation"))) for name in names]
         table = metric_table(rows, ("recall@1", "map@r", "avg_dtp"), (title,))
-        trials = {len(search["trials"]) for search in content[data]["searches"].values()}
+        trials = {len(search["trials"]) for search in found["searches"].values()}
         parts.append(
-            f"{table.markdown()}\nMean and deviation over {content[data]['seeds']} seeds; each search had "
-            f"{'/'.join(map(str, trials))} trials. By `{content[data]['command']}` "
+            f"{table.markdown()}\nMean and deviation over {found['seeds']} seeds; each search had "
+            f"{'/'.join(map(str, trials))} trials. By `{found['command']}` "
             "([results/automatic_warp.json](../results/automatic_warp.json)).\n"
         )
     return "\n".join(parts)

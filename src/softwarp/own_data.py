@@ -13,7 +13,8 @@ from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import Table, layout_of, read_table
 
 CROP = 224  # what the backbone was pretrained with; smaller for smaller photographs
-LEAST_CROP = 128  # smaller photographs are enlarged: a backbone of stride 32 then sees 4 x 4 places
+LEAST_CROP = 160  # a backbone of stride 32 then sees 5 x 5 places, however small the images are
+ENLARGED = 1.4  # small photographs, up to CROP; docs/log.md has what else was tried
 STEPS = 60  # minimum number of training steps, so that a small folder gets many epochs
 SAMPLED = 64  # images whose size is read
 
@@ -74,11 +75,11 @@ def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> d
 
 
 def crop_size(table: Table, most: int) -> int:
-    """Return the side of the crop: the usual one, or a multiple of 32 that smaller images can fill."""
+    """Return the side of the crop: the usual one, or a multiple of 32 that smaller images, enlarged, fill."""
     step = max(1, len(table.paths) // SAMPLED)
     sides = [side for place in range(0, len(table.paths), step) if (side := _shorter_side(table, place))]
     median = statistics.median(sides) if sides else most
-    return int(min(most, max(LEAST_CROP, round(median / 32) * 32)))
+    return int(min(most, max(LEAST_CROP, round(ENLARGED * median / 32) * 32)))
 
 
 def _shorter_side(table: Table, position: int) -> int:

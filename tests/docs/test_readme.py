@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from softwarp.space import RATES, Parameter, number_of, parse_parameter
+from softwarp.space import number_of
 from softwarp.studies import demo
 from softwarp.studies.demo import demo_recipes
 from softwarp.tune import apply, space_of
@@ -26,32 +26,29 @@ def test_tables_are_made_from_results(page):
     assert TOOL["with_tables"](text.replace("± ", "± 9"), ROOT / "results", names) == text
 
 
-def recipe_key(name):
-    """The key of a setting that earlier results call by its last word."""
-    if "." in name:
-        return name
-    return f"phases.0.{name}" if name in RATES else f"loss.settings.{name}"
-
-
 def test_the_demo_runs_what_the_search_found():
-    """With the same number of trials for each loss, on validation classes."""
-    outcome = json.loads((ROOT / "results" / "demo_search.json").read_text())
-    assert outcome["split"] == "validation"
-    assert len({len(outcome[name]["trials"]) for name in demo_recipes()}) == 1
+    """With the same number of trials for each loss, on validation classes, and no best value on a bound."""
+    searches = json.loads((ROOT / "results" / "automatic_warp.json").read_text())["glyphs"]["searches"]
+    titles = {
+        "warped_softmax": "warp",
+        "euclidean_softmax": "Euclidean softmax",
+        "proxy_nca_pp": "ProxyNCA++",
+    }
+    found = {name: searches[f"tuned {titles[name]} from random"] for name in demo_recipes()}
+    assert len({len(each["trials"]) for each in found.values()}) == 1
     for name, recipe in demo_recipes().items():
-        found = outcome[name]
-        assert found["best"]["value"] == max(trial["value"] for trial in found["trials"])
-        space = {
-            recipe_key(key): parse_parameter(each) if isinstance(each, str) else Parameter(*each)
-            for key, each in found["space"].items()
-        }
-        assert set(space) == set(space_of(recipe))
-        drawn = {recipe_key(key): value for key, value in found["best"]["settings"].items()}
-        best = apply(recipe, {key: space[key].in_recipe(number_of(drawn[key])) for key in drawn})
-        for ours, theirs in zip(recipe.phases, best.phases, strict=True):
-            for rate in (rate for rate in RATES if getattr(ours, rate) is not None):
-                assert getattr(ours, rate) == pytest.approx(getattr(theirs, rate), rel=0.01)
-        assert recipe.loss.settings == pytest.approx(best.loss.settings, rel=0.01)
+        assert found[name]["recipe"]["evaluation"]["split"] == "validation"
+        assert not found[name]["on_bounds"]
+        best = found[name]["best"]
+        assert best["value"] == max(trial["value"] for trial in found[name]["trials"])
+        assert set(best["settings"]) == set(space_of(recipe))
+        tuned = apply(recipe, best["settings"])
+        for ours, theirs in zip(recipe.phases, tuned.phases, strict=True):
+            assert ours.learning_rate == pytest.approx(theirs.learning_rate, rel=0.01)
+            assert ours.proxy_travel == pytest.approx(theirs.proxy_travel, rel=0.01)
+        for key, value in tuned.loss.settings.items():
+            ours = {"auto": "auto:1"}.get(recipe.loss.settings[key], recipe.loss.settings[key])
+            assert number_of(ours) == pytest.approx(number_of(value), rel=0.01)
 
 
 def test_one_seed_is_refused_before_anything_is_trained(monkeypatch):

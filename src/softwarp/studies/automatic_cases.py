@@ -4,9 +4,11 @@
 
 In each case scale, alpha and the proxies' learning rate are searched as plain numbers, and the automatic warp
 takes its defaults. Both are judged on the validation classes, so the best of the search is flattered. A
-stopped study resumes, and several processes with the same command share its searches.
+stopped study resumes, and several processes with the same command share the cases.
 """
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,17 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from softwarp.files import write_json
 from softwarp.overrides import override
-from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
+from softwarp.recipe import Recipe, parse_recipe
+from softwarp.recipe_files import find_recipe, read_settings
 from softwarp.runs import environment
 from softwarp.space import Parameter
 from softwarp.studies.automatic_warp import rows
+from softwarp.tasks import Task, work
 from softwarp.train import train
 from softwarp.tune import search
 
 RESULT = Path("results/automatic_cases.json")
+OUTCOME = "outcome.json"
 SPACE = {
     "loss.settings.scale": Parameter("log", 0.05, 20.0),
     "loss.settings.alpha": Parameter("log", 0.3, 100.0),
@@ -46,11 +51,11 @@ def recipe_for(case: str, *, automatic: bool) -> Recipe:
         read_settings(find_recipe("glyphs_warped_softmax")),
         ("evaluation={split: validation, clustering: false, avg_dtp_images: 0}", *plan.get("settings", ())),
     )
-    new["loss"] = {"name": "warped_softmax"}
+    fixed = {"scale": 0.7, "alpha": 10.0}  # where searches begin: good for the demo
+    settings = {"scale": "auto", "alpha": "auto"} if automatic else fixed
+    new["loss"] = {"name": "warped_softmax", "settings": settings}
     factor = plan.get("factor", 1.0)
     proxies = {"proxy_travel": 2.0 * factor} if automatic else {"proxy_learning_rate": 0.03 * factor}
-    if automatic:
-        new["loss"]["settings"] = {"scale": "auto", "alpha": "auto"}
     new["phases"] = [
         {"epochs": epochs, "learning_rate": 0.004 * factor * rate}
         | {key: value * rate for key, value in proxies.items()}
@@ -59,14 +64,13 @@ def recipe_for(case: str, *, automatic: bool) -> Recipe:
     return parse_recipe(new)
 
 
-def study(case: str, folder: Path, trials: int, progress: Progress) -> dict[str, Any]:
-    """Return MAP@R of the automatic warp and of all trials in a case."""
-    place = folder / case.replace(" ", "_").replace(",", "")
+def study(place: Path, progress: Progress | None, *, case: str, trials: int) -> None:
+    """Write MAP@R of the automatic warp and of all trials in a case."""
     fixed = recipe_for(case, automatic=False)
     found = search(fixed, place / "search", trials=trials, space=SPACE, prune=False, progress=progress)
     run = train(recipe_for(case, automatic=True), place / "automatic", resume=True, progress=progress)
     value, best = run.result().metrics["map@r"], found.best
-    return {
+    row = {
         "case": case,
         "automatic": value,
         "readings": {key: run.history()[-1][key] for key in ("scale", "alpha")},
@@ -74,12 +78,19 @@ def study(case: str, folder: Path, trials: int, progress: Progress) -> dict[str,
         "difference": value - best.value,
         **rows(found),
     }
+    write_json(place / OUTCOME, row)
 
 
 def main(folder: Path = Path("runs/automatic_cases"), trials: int = 10) -> None:
     """Train all cases and write results/automatic_cases.json."""
+    places = {case.replace(" ", "_").replace(",", ""): case for case in CASES}
+    tasks = [
+        Task(place, partial(study, case=case, trials=trials), OUTCOME, trainings=trials + 1)
+        for place, case in places.items()
+    ]
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
-        outcome = [study(case, folder, trials, progress) for case in CASES]
+        work(tasks, folder, progress=progress)
+    outcome = [json.loads((folder / place / OUTCOME).read_text()) for place in places]
     command = f"python -m softwarp.studies.automatic_cases --trials {trials}"
     content = {"command": command, "split": "validation", "rows": outcome, "environment": environment()}
     write_json(RESULT, content)

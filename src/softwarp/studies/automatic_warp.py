@@ -9,11 +9,12 @@ on classes 51 to 100. The new start (head as principal directions, proxies at cl
 glyphs at the settings found without it, as there are no pretrained features; on CUB it is searched for.
 The demo's recipes (src/softwarp/recipes/glyphs_*.yaml) have what the search on glyphs found.
 
-Searches and rows are kept in the result as soon as they are done, and a stopped study resumes. `--only "tuned
-warp"` trains some rows, so that several processes share the work.
+Searches and rows are kept in the result as soon as they are done, and a stopped study resumes. Several
+processes with the same command share the rows; `--only "tuned warp"` trains some of them.
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,15 +22,19 @@ import typer
 from rich.progress import MofNCompleteColumn, Progress
 
 from softwarp.files import locked_file, write_json
+from softwarp.memory import freed_memory_kept
 from softwarp.overrides import override
-from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
+from softwarp.recipe import Recipe, parse_recipe
+from softwarp.recipe_files import find_recipe, read_settings
 from softwarp.repeats import summarise
 from softwarp.runs import environment
 from softwarp.space import on_bounds
+from softwarp.tasks import Task, work
 from softwarp.train import train
 from softwarp.tune import Study, apply, search
 
 RESULT = Path("results/automatic_warp.json")
+MADE = "made.json"  # in the folder of a row
 METRICS = ("recall@1", "map@r", "avg_dtp")
 AUTOMATIC = {"scale": "auto", "alpha": "auto"}
 LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -79,7 +84,9 @@ def recipe_for(data: str, row: str, start: str, overrides: tuple[str, ...] = ())
     return parse_recipe(new)
 
 
-def tuned(data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: Progress) -> str:
+def tuned(
+    data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: Progress | None
+) -> str:
     """Return the name under which the result has the search for a row, after it was made."""
     start = start if start in DATA[data]["searched_starts"] else "random"
     name, changes = f"{row} from {start}", (*given, *DATA[data]["search"], "seed=1000")
@@ -93,7 +100,9 @@ def tuned(data: str, row: str, start: str, folder: Path, given: tuple[str, ...],
     return name
 
 
-def study(data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: Progress) -> None:
+def study(
+    data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: Progress | None
+) -> None:
     """Make a row of the result: what it reached over its seeds, and the name of the search before it."""
     recipe, found, name = recipe_for(data, row, start, given), "", f"{row} from {start}"
     if row.startswith("tuned"):
@@ -102,6 +111,9 @@ def study(data: str, row: str, start: str, folder: Path, given: tuple[str, ...],
     key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
     if kept(data, "rows").get(name, {}).get("recipe") == key:
         return
+    for same in kept(data, "rows").values():
+        if same["recipe"] == key:  # the search ended at the settings of another row
+            return keep(data, "rows", name, same | {"search": found})
     results = []
     for seed in range(DATA[data]["seeds"]):
         seeded = recipe.model_copy(update={"seed": seed})
@@ -153,10 +165,20 @@ def main(
     only: str = "",
 ) -> None:
     """Train every row of `data` and write it into results/automatic_warp.json."""
-    chosen = [(row, start) for row in LOSSES for start in STARTS if only in f"{row} from {start}"]
-    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as bars:
-        for row, start in chosen:
-            study(data, row, start, folder, tuple(overrides or ()), bars)
+    given = tuple(overrides or ())
+
+    def make(place: Path, bars: Progress | None, *, row: str, start: str) -> None:
+        study(data, row, start, folder, given, bars)
+        write_json(place / MADE, {"overrides": given})
+
+    tasks = [
+        Task(f"{row} from {start}", partial(make, row=row, start=start), MADE)
+        for row in LOSSES
+        for start in STARTS
+        if only in f"{row} from {start}"
+    ]
+    with freed_memory_kept(), Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as bars:
+        work(tasks, folder / data, progress=bars)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import typer
 from rich.progress import Progress
 
 from softwarp.files import write_json
-from softwarp.recipe import Recipe, parse_recipe, read_recipe
+from softwarp.recipe import Recipe, parse_recipe
+from softwarp.recipe_files import read_recipe
 from softwarp.repeats import Repeats, summarise, t_interval
 from softwarp.report.write import write_report
 from softwarp.runs import Run, environment

@@ -31,7 +31,8 @@ from softwarp.inference import EmbeddingModel, load
 from softwarp.memory import freed_memory_kept
 from softwarp.metrics import verification_metrics
 from softwarp.overrides import override
-from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
+from softwarp.recipe import Recipe, parse_recipe
+from softwarp.recipe_files import find_recipe, read_settings
 from softwarp.runs import environment
 from softwarp.train import train
 from softwarp.verify import successive_folds, verify_pairs

@@ -21,7 +21,8 @@ from rich.progress import MofNCompleteColumn, Progress
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, find_loss
 from softwarp.overrides import change_loss, override
-from softwarp.recipe import Recipe, find_recipe, parse_recipe, read_settings
+from softwarp.recipe import Recipe, parse_recipe
+from softwarp.recipe_files import find_recipe, read_settings
 from softwarp.runs import environment
 from softwarp.train import train
 from softwarp.tune import apply, search

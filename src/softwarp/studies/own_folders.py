@@ -29,6 +29,7 @@ RESULT = Path("results/own_folders.json")
 SEEDS = 3
 FROZEN = ("phases.0.epochs=0", "model.head=none", "model.head_init=default", "model.embedding_size=1280")
 Picture = tuple[str, str, Image.Image]  # class, name, image
+Folder = Annotated[Path, typer.Option(exists=True, file_okay=False)]
 
 
 def cub_part(root: Path, first: int, last: int, per_class: int) -> Iterator[Picture]:
@@ -46,10 +47,10 @@ def cfp_part(root: Path, people: int) -> Iterator[Picture]:
             yield folder.name, path.stem, Image.open(path).convert("RGB")
 
 
-def photographed_glyphs(classes: int) -> Iterator[Picture]:
+def photographed_glyphs(classes: int, *, first: int = 0) -> Iterator[Picture]:
     """Characters in colour on a rough background, turned, shaded and out of focus."""
     glyphs = load_glyphs()
-    for label in range(0, 40 * classes, 40):  # far apart in the list: neighbours are variants of a letter
+    for label in range(first, 40 * classes, 40):  # far apart in the list: neighbours are variants of a letter
         for place, pixels in enumerate(glyphs.images[glyphs.labels == label]):
             generator = np.random.default_rng((label, place))
             yield f"U+{ord(glyphs.characters[label]):04X}", f"{place:02d}", _photograph(pixels[0], generator)
@@ -69,9 +70,9 @@ def _photograph(pixels: torch.Tensor, generator: np.random.Generator) -> Image.I
     return Image.fromarray(mixed.clip(0, 255).astype(np.uint8))
 
 
-def fashion_part(root: Path, per_class: int) -> Iterator[Picture]:
-    """The first test images of each of FashionMNIST's ten kinds."""
-    images, labels = (read_idx(root / f"t10k-{part}-ubyte") for part in ("images-idx3", "labels-idx1"))
+def fashion_part(root: Path, per_class: int, *, part: str = "t10k") -> Iterator[Picture]:
+    """The first images, of the test set if not said otherwise, of each of FashionMNIST's ten kinds."""
+    images, labels = (read_idx(root / f"{part}-{what}-ubyte") for what in ("images-idx3", "labels-idx1"))
     for label in range(10):
         for place in np.flatnonzero(labels == label)[:per_class]:
             yield f"kind_{label}", f"{place:05d}", Image.fromarray(images[place]).convert("RGB")
@@ -134,9 +135,9 @@ def _seconds(output: Path) -> float:
 
 
 def main(
-    cub: Path,
-    cfp: Path,
-    fashion: Path,
+    cub: Folder,
+    cfp: Folder,
+    fashion: Folder,
     folder: Path = Path("runs/own_folders"),
     only: Annotated[str, typer.Option(help="One folder's name.")] = "",
 ) -> None:
