@@ -58,6 +58,14 @@ def test_only_classes_that_all_candidates_judged_count():
     assert choice.chosen.difference == pytest.approx(0.1)
 
 
+def test_few_classes_that_agree_only_roughly_do_not_choose():
+    """Resampled, these four would exclude zero; four values do not."""
+    frozen = {"a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5}
+    choice = choose({(0, 0.0): frozen, (1, 1.0): {"a": 0.51, "b": 0.51, "c": 0.52, "d": 0.6}})
+    assert choice.chosen.epochs == 0
+    assert choose({(0, 0.0): {"a": 0.5}, (1, 1.0): {"a": 0.9}}).chosen.epochs == 0
+
+
 def test_looks_of_folds_are_put_together_by_class():
     histories = [
         [{"epoch": 1}, {"epoch": 2, "interpolations": {"0.0": {name: 0.1}, "0.5": {name: 0.2}}}]

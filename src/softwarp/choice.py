@@ -7,13 +7,12 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.budget import SHARES, whole_looks
-from softwarp.metrics import bootstrap_over_classes
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe import Recipe, parse_recipe
+from softwarp.repeats import t_interval
 
 FOLDS = 2  # each half of the training classes is judged once, and all of it costs as much as one training
-FEWEST_CLASSES = 8  # training classes; with fewer, an interval over classes says little
-UNCHECKED_SHARE = 0.5  # of the way from the frozen weights, taken where there are too few classes to choose
+FEWEST_CLASSES = 4  # training classes: each half has to train on two
 
 Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and share, by class
 FROZEN = (0, 0.0)
@@ -27,7 +26,7 @@ class Candidate(BaseModel):
     share: float  # of the way from the frozen weights to the trained ones
     map_at_r: float
     difference: float  # from the frozen features
-    interval: tuple[float, float]  # 95%, of the difference, classes resampled
+    interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
 
 
 class Choice(BaseModel):
@@ -57,11 +56,11 @@ class Choice(BaseModel):
 def choose(values: Values) -> Choice:
     """Return the candidate of highest MAP@R that beats the frozen one beyond chance, or else the frozen one.
 
-    Beyond chance: the 95% interval of the difference, classes resampled, lies above zero. Classes that one of
-    the candidates has no value for are left out of all.
+    Beyond chance: the 95% interval of the difference, over classes, lies above zero. Classes that one of the
+    candidates has no value for are left out of all.
 
-    >>> frozen, half, whole = {"a": 0.1, "b": 0.2}, {"a": 0.3, "b": 0.3}, {"a": 0.9, "b": 0.0}
-    >>> choice = choose({(0, 0.0): frozen, (4, 0.5): half, (4, 1.0): whole})
+    >>> looks = {(0, 0.0): [0.1, 0.2, 0.3], (4, 0.5): [0.3, 0.4, 0.6], (4, 1.0): [0.9, 0.0, 0.9]}
+    >>> choice = choose({key: dict(zip("abc", values)) for key, values in looks.items()})
     >>> choice.best.share, choice.chosen.share
     (1.0, 0.5)
     """
@@ -76,7 +75,7 @@ def choose(values: Values) -> Choice:
 
 def _candidate(key: tuple[int, float], values: torch.Tensor, frozen: torch.Tensor) -> Candidate:
     differences = values - frozen
-    interval = bootstrap_over_classes(differences, torch.arange(len(values)))
+    interval = t_interval(differences.tolist()) if len(values) > 1 else (-1.0, 1.0)  # MAP@R is within 0..1
     return Candidate(
         epochs=key[0],
         share=key[1],

@@ -109,13 +109,22 @@ def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path,
     assert Run(tmp_path / "run").result().metrics == Run(folder).result().metrics
 
 
-def test_validation_classes_choose_nothing(finished, tmp_path):
-    root, _, _ = finished
+def test_too_few_classes_to_choose_by_leave_the_frozen_features(tmp_path):
+    said = answer(draw(tmp_path / "images", classes=4), tmp_path / "run")
+    assert said.exit_code == 0, said.output
+    assert "too few to tell whether training helps; 4 are needed" in said.stdout
+    assert Run(tmp_path / "run").result().epochs == 0
+
+
+def test_a_fold_that_was_asked_for_is_trained_and_said_to_be_unchecked(finished, tmp_path):
+    said = answer(finished[0], tmp_path, "phases.0.epochs=1", "evaluation.fold=0", "batches.classes=4")
+    assert said.exit_code == 0, said.output
+    assert "not checked" in said.stdout
+    assert Run(tmp_path).result().epochs == 1
+
+
+def test_validation_classes_choose_nothing(tmp_path):
     words = ("--protocol", "validation", "phases.0.epochs=1")
-    few = answer(root, tmp_path / "few", *words)
-    assert few.exit_code == 0, few.output  # five of nine classes train
-    assert "not checked: 5 training classes are too few" in few.stdout
-    assert Run(tmp_path / "few").recipe().optimizer.wise_ft == 0.5
     root = draw(tmp_path / "more", classes=22, images=2)
     assert answer(root, tmp_path / "run", *words).exit_code == 0
     final = Run(tmp_path / "run")

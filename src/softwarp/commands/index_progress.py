@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from softwarp.commands.progress import note, progress_bars
+from softwarp.memory import freed_memory_kept
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -21,7 +22,7 @@ SHOWN = 10  # broken files
 @contextmanager
 def updating(kept: str) -> "Iterator[Progress]":
     """Yield a function that shows what is done; Ctrl-C ends with what is kept and exit code 130."""
-    with progress_bars() as bars:
+    with freed_memory_kept(), progress_bars() as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(what: str, done: int, total: int) -> None:

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from softwarp import processes
 from softwarp.budget import Plan, Work, crops_below, fit, measure_pace, parse_budget, whole_looks
-from softwarp.choice import (
-    FEWEST_CLASSES,
-    UNCHECKED_SHARE,
-    choose,
-    fold_recipes,
-    read_looks,
-    trained_as,
-)
+from softwarp.choice import FEWEST_CLASSES, choose, fold_recipes, read_looks, trained_as
 from softwarp.commands.progress import note
 from softwarp.data.sources import load_source
 from softwarp.files import write_json
@@ -52,7 +45,12 @@ def settle(
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     source = load_source(plan=recipe.evaluation.plan(), **settings)
     classes = int((source.labels.bincount() > 1).sum())  # a single image has nothing to find
-    choosing = classes >= FEWEST_CLASSES and recipe.evaluation.fold is None
+    if classes < FEWEST_CLASSES:
+        return trained_as(recipe, 0, 0.0), (
+            f"chosen: the frozen features, because {classes} training classes with two images or more are "
+            f"too few to tell whether training helps; {FEWEST_CLASSES} are needed"
+        )
+    choosing = recipe.evaluation.fold is None
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     work = Work(len(source.labels), judged, choosing, seeds)
     given = {change.partition("=")[0] for change in changes}
@@ -66,10 +64,7 @@ def settle(
             "chosen: the frozen features, because there is no time to train; give a longer --budget"
         )
     if not choosing:
-        return trained_as(recipe, plan.epochs, UNCHECKED_SHARE), (
-            f"not checked: {classes} training classes are too few to tell whether training helps, so the "
-            f"model goes {UNCHECKED_SHARE:.0%} of the way from the frozen to the trained weights"
-        )
+        return recipe, "not checked against the frozen features, because evaluation.fold was given"
     histories = []
     for number, each in enumerate(fold_recipes(recipe, len(source.names))):
         place = folder / "choice" / f"fold-{number}"

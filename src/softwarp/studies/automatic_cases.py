@@ -16,6 +16,7 @@ import typer
 from rich.progress import MofNCompleteColumn, Progress
 
 from softwarp.files import write_json
+from softwarp.memory import freed_memory_kept
 from softwarp.overrides import override
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.recipe_files import find_recipe, read_settings
@@ -31,7 +32,7 @@ OUTCOME = "outcome.json"
 SPACE = {
     "loss.settings.scale": Parameter("log", 0.05, 20.0),
     "loss.settings.alpha": Parameter("log", 0.3, 100.0),
-    "phases.0.proxy_learning_rate": Parameter("log", 3e-4, 3.0),
+    "phases.0.proxy_learning_rate": Parameter("log", 3e-5, 3.0),
 }
 CASES: dict[str, dict[str, Any]] = {
     "1,005 classes, 128 dimensions": {},
@@ -39,8 +40,10 @@ CASES: dict[str, dict[str, Any]] = {
     "512 dimensions": {"settings": ("model.embedding_size=512",)},
     "200 classes": {"settings": ("data.max_classes=200",), "epochs": (20, 10)},
     "20 classes": {"settings": ("data.max_classes=20", "batches.classes=20"), "epochs": (40, 20)},
-    "rates x 0.3": {"factor": 0.3},
-    "rates x 3": {"factor": 3.0},
+    "network's rate x 0.3": {"network": 0.3},
+    "network's rate x 3": {"network": 3.0},
+    "all rates x 0.3": {"network": 0.3, "proxies": 0.3},
+    "all rates x 3": {"network": 3.0, "proxies": 3.0},
 }
 
 
@@ -54,10 +57,10 @@ def recipe_for(case: str, *, automatic: bool) -> Recipe:
     fixed = {"scale": 0.7, "alpha": 10.0}  # where searches begin: good for the demo
     settings = {"scale": "auto", "alpha": "auto"} if automatic else fixed
     new["loss"] = {"name": "warped_softmax", "settings": settings}
-    factor = plan.get("factor", 1.0)
+    network, factor = plan.get("network", 1.0), plan.get("proxies", 1.0)
     proxies = {"proxy_travel": 2.0 * factor} if automatic else {"proxy_learning_rate": 0.03 * factor}
     new["phases"] = [
-        {"epochs": epochs, "learning_rate": 0.004 * factor * rate}
+        {"epochs": epochs, "learning_rate": 0.004 * network * rate}
         | {key: value * rate for key, value in proxies.items()}
         for epochs, rate in zip(plan.get("epochs", (4, 2)), (1.0, 0.1), strict=True)
     ]
@@ -88,7 +91,7 @@ def main(folder: Path = Path("runs/automatic_cases"), trials: int = 10) -> None:
         Task(place, partial(study, case=case, trials=trials), OUTCOME, trainings=trials + 1)
         for place, case in places.items()
     ]
-    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
+    with freed_memory_kept(), Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
         work(tasks, folder, progress=progress)
     outcome = [json.loads((folder / place / OUTCOME).read_text()) for place in places]
     command = f"python -m softwarp.studies.automatic_cases --trials {trials}"

@@ -109,11 +109,11 @@ def study(
         found = tuned(data, row, start, folder, given, bars)
         recipe = apply(recipe, kept(data, "searches")[found]["best"]["settings"])
     key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
-    if kept(data, "rows").get(name, {}).get("recipe") == key:
+    made = {other: row for other, row in kept(data, "rows").items() if row["recipe"] == key}
+    if made:
+        if name not in made:  # the search ended at the settings of another row
+            keep(data, "rows", name, next(iter(made.values())) | {"search": found})
         return
-    for same in kept(data, "rows").values():
-        if same["recipe"] == key:  # the search ended at the settings of another row
-            return keep(data, "rows", name, same | {"search": found})
     results = []
     for seed in range(DATA[data]["seeds"]):
         seeded = recipe.model_copy(update={"seed": seed})

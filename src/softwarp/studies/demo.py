@@ -12,6 +12,7 @@ import typer
 from rich.progress import Progress
 
 from softwarp.files import write_json
+from softwarp.memory import freed_memory_kept
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.recipe_files import read_recipe
 from softwarp.repeats import Repeats, summarise, t_interval
@@ -101,7 +102,7 @@ def main(
     results: Path = Path("results"),
 ) -> None:
     """Run the demo with several seeds and write mean and deviation to results/demo.json."""
-    with Progress() as progress:
+    with freed_memory_kept(), Progress() as progress:
         demos = [run_demo(folder / str(seed), seed=seed, progress=progress) for seed in range(seeds)]
     first = demos[0]
     content = {

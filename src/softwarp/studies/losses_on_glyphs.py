@@ -20,6 +20,7 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, find_loss
+from softwarp.memory import freed_memory_kept
 from softwarp.overrides import change_loss, override
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.recipe_files import find_recipe, read_settings
@@ -92,7 +93,7 @@ def main(
         raise typer.BadParameter(
             f"the rows in {RESULT} had --trials {before['trials']}; --all trains them again"
         )
-    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
+    with freed_memory_kept(), Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
         new = {
             name: study(name, folder, trials, progress) | {"environment": environment()}
             for name in progress.track(names, description="losses")
