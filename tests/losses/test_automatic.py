@@ -124,6 +124,25 @@ def test_the_scale_follows_the_gap_of_past_batches():
 
 
 @BOTH
+def test_a_gap_that_the_first_batch_shows_is_the_least(kind):
+    """From class means, close classes would otherwise keep the scale of classes far apart."""
+    loss, generator = automatic(kind), torch.Generator().manual_seed(1)
+    labels = torch.arange(CLASSES).repeat(4)
+    with torch.no_grad():
+        loss.proxies.copy_(torch.randn(CLASSES, SIZE, generator=generator))
+    near = loss.proxies.detach()[labels] + torch.randn(len(labels), SIZE, generator=generator)
+    gap = mean_gap(near, loss.proxies.detach(), labels).item()
+    reach = mean_square_distance(near, loss.proxies.detach()).mean().sqrt().item()
+    assert 0.1 * reach < gap < 0.5 * reach
+    loss(near, labels)
+    expected = pytest.approx((math.log(CLASSES - 1) + 1) / gap)
+    assert readings_of(loss)["scale"] == expected
+    loss(torch.zeros_like(near), labels)  # the gap is smaller now, the scale is not larger
+    assert loss.lengths.gap.item() < gap
+    assert readings_of(loss)["scale"] == expected
+
+
+@BOTH
 def test_lengths_do_not_depend_on_units(kind):
     """A space a thousand times as large has a thousandth of the scale, and the same loss."""
     small, large = automatic(kind), automatic(kind)

@@ -121,6 +121,15 @@ def test_a_run_without_embeddings_and_epochs_has_its_table(tmp_path, birds):
     assert "Training</h3>" not in text
 
 
+def test_a_run_that_was_not_trained_is_said_to_be_frozen(tmp_path, birds):
+    frozen = shown_run(tmp_path / "frozen", tmp_path / "images", birds, epochs=0)
+    trained = shown_run(tmp_path / "trained", tmp_path / "images", birds, epochs=2)
+    assert (
+        "Not trained, the features of the backbone as they are: frozen." in made(tmp_path, frozen.folder).text
+    )
+    assert "Not trained" not in made(tmp_path, trained.folder).text
+
+
 def test_queries_find_images_of_the_gallery(tmp_path, birds):
     folder = shown_run(tmp_path / "run", tmp_path / "images", birds, gallery=True, spread=0.0).folder
     page = made(tmp_path, folder)

@@ -147,7 +147,7 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None) -
     if settled:
         typer.echo(settled)
     before = repeats.baseline.get("map@r", 0.0)
-    if repeats.mean.get("map@r", before) < before:
+    if repeats.runs[0].epochs and repeats.mean.get("map@r", before) < before:
         advice = (
             "To search with the frozen features, give the backbone's name, like efficientnet_lite0, as RUN"
             if settled

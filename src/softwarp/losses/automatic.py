@@ -1,11 +1,12 @@
 """What "auto" means for a softmax over distances: scale and alpha, measured in lengths of the space.
 
-    scale = (log(C - 1) + 1) / max(gap, reach / 2),   alpha = scatter
+    scale = (log(C - 1) + 1) / max(gap, least),   alpha = scatter
 
 | symbol  | what | when |
 |---------|------|------|
 | gap     | distance to the other proxies minus that to its own | moving mean over past batches |
 | reach   | rms distance of embeddings to all proxies | first batch |
+| least   | the gap if it is above a tenth of the reach, otherwise half of the reach | first batch |
 | scatter | rms distance of embeddings to the mean of their class | first batch of a phase that says auto |
 
 docs/loss.md derives them. The distance to the other proxies is a root mean square, for which no N x C matrix
@@ -24,6 +25,7 @@ from softwarp.losses.distances import widen
 Auto = str  # "auto", or "auto:2" for twice that
 MARGIN = 1.0  # log-odds of the typical sample for its own class
 FLOOR = 0.5  # of the reach: proxies that start anywhere show no gap yet
+SHOWN = 0.1  # of the reach: a larger gap in the first batch is none of chance
 MEMORY = 50  # batches in the moving mean
 SAMPLED = 1024  # proxies that m and v are taken from at most, evenly spaced
 
@@ -109,19 +111,22 @@ class Lengths(nn.Module):
     """The lengths that the batches of training showed; a state dict holds them."""
 
     reach: Tensor
+    least: Tensor
     gap: Tensor
     batches: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("reach", torch.tensor(0.0))  # before the first batch
+        self.register_buffer("least", torch.tensor(0.0))
         self.register_buffer("gap", torch.tensor(0.0))
         self.register_buffer("batches", torch.tensor(0))
 
     def scale(self, num_classes: int, reach: float) -> float:
         """Return the scale for the next batch, where `reach` is that of the first."""
+        least = float(self.least) if self.batches else FLOOR * reach
         # In this order: max(NaN, gap) is NaN, and the loss then names the rows that are to blame.
-        return (math.log(max(1, num_classes - 1)) + MARGIN) / max(FLOOR * reach, float(self.gap))
+        return (math.log(max(1, num_classes - 1)) + MARGIN) / max(least, float(self.gap))
 
     @torch.no_grad()
     def first_reach(self, embeddings: Tensor, proxies: Callable[[], Tensor]) -> float:
@@ -133,7 +138,9 @@ class Lengths(nn.Module):
     @torch.no_grad()
     def learn(self, gap: Tensor, reach: float) -> None:
         """Take a batch of training with this gap into account."""
-        self.reach.fill_(reach)
+        if not self.batches:
+            self.reach.fill_(reach)
+            self.least.copy_(gap if gap > SHOWN * reach else FLOOR * gap.new_tensor(reach))
         self.batches += 1
         share = 1 / min(int(self.batches), MEMORY)
         self.gap += share * (gap - self.gap)

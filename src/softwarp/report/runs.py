@@ -90,10 +90,12 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
     name = Path(data.root or data.name).name if data.name in ("folder", "csv") else data.name
     title = f"{name}: {first.classes.evaluated:,} {first.split} classes"
     seeds = "Mean and deviation over seeds. " * any(len(entry.runs) > 1 for entry in entries)
+    untrained = ", ".join(entry.title for entry in entries if not entry.repeats.runs[0].epochs)
+    frozen = f" Not trained, the features of the backbone as they are: {untrained}." if untrained else ""
     results = Part(
         title=f"Results on {title}",
         text=f"Trained on {first.images.train:,} images of {first.classes.train:,} classes, judged on "
-        f"{first.images.evaluated:,} images of {first.classes.evaluated:,} other classes.",
+        f"{first.images.evaluated:,} images of {first.classes.evaluated:,} other classes.{frozen}",
         tables=[table_of(entries, METRICS)],
         note=f"Percentages; {seeds}AvgDTP is the mean distance from training embeddings to their own proxy, "
         "on the unit sphere for losses that compare by cosine. The best of a column is bold.",
