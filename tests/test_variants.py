@@ -133,3 +133,9 @@ def test_a_setting_that_is_measured_or_missing_cannot_be_varied():
         loss_setting(BASE | {"loss": {"name": "warped_softmax", "settings": {"alpha": "auto"}}}, "alpha")
     with pytest.raises(ValueError, match=r"alpha of proxy_nca_pp.*None"):
         loss_setting(BASE | {"loss": {"name": "proxy_nca_pp"}}, "alpha")
+
+
+def test_a_wrong_setting_leaves_no_folder_behind(tmp_path):
+    with pytest.raises(ValueError, match="alpa"):
+        train_variants({"0": with_loss_settings(BASE, alpa=3.0)}, tmp_path / "study", seeds=1, base=BASE)
+    assert not (tmp_path / "study").exists()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softwarp.files import write_json
+from softwarp.losses import build_loss
 from softwarp.metrics import geometry_metrics
-from softwarp.overrides import override, write_out
+from softwarp.overrides import check_batches, override, write_out
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.recipe_files import find_recipe, read_settings
 from softwarp.repeats import summarise
@@ -125,6 +126,9 @@ def train_variants(
         base: the settings that they have in common; a folder with other ones is refused.
         extra: what else a folder must have been started with, where names do not say it all.
     """
+    for recipe in variants.values():  # a wrong setting leaves no folder behind
+        check_batches(recipe)
+        build_loss(recipe.loss.name, 2, 2, **recipe.loss.settings)
     open_study(folder, {"kind": "variants", "base": write_out(parse_recipe(base)), **(extra or {})})
     places = {name: [f"{name}/seed-{seed}" for seed in range(seeds)] for name in variants}
     tasks = [

@@ -130,7 +130,7 @@ def test_the_folder_is_named_after_the_study(own, tmp_path, monkeypatch):
     [
         (["functons"], "functons.*functions"),
         (["nothing_like_it"], "softwarp study"),
-        (["missing.py"], "missing.py is not a study"),
+        (["missing.py"], "no file missing.py"),
         ([__file__], "is not a study.*PAPER"),
         (["demo"], "no study demo"),
     ],

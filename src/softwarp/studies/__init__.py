@@ -52,7 +52,9 @@ def _listed(path: Path) -> Listed | None:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file() or _listed(path) is None:
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    if _listed(path) is None:
         raise ValueError(f"{path} is not a study: a Python file with PAPER, main, table and draw")
     spec = spec_from_file_location(f"study_{path.stem}", path)
     assert spec is not None
