@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softwarp.losses import EuclideanSoftmaxLoss, WarpedSoftmaxLoss, build_loss, warped_softmax_loss
-from softwarp.losses.automatic import MEMORY, SAMPLED, class_scatter, mean_gap, mean_square_distance
+from softwarp.losses.automatic import MEMORY, SAMPLED, SHOWN, class_scatter, mean_gap, mean_square_distance
 from softwarp.losses.contract import readings_of
 
 CLASSES, SIZE = 7, 5
@@ -133,7 +133,7 @@ def test_a_gap_that_the_first_batch_shows_is_the_least(kind):
     near = loss.proxies.detach()[labels] + torch.randn(len(labels), SIZE, generator=generator)
     gap = mean_gap(near, loss.proxies.detach(), labels).item()
     reach = mean_square_distance(near, loss.proxies.detach()).mean().sqrt().item()
-    assert 0.1 * reach < gap < 0.5 * reach
+    assert SHOWN * reach < gap < 0.5 * reach
     loss(near, labels)
     expected = pytest.approx((math.log(CLASSES - 1) + 1) / gap)
     assert readings_of(loss)["scale"] == expected

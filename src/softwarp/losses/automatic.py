@@ -6,7 +6,7 @@
 |---------|------|------|
 | gap     | distance to the other proxies minus that to its own | moving mean over past batches |
 | reach   | rms distance of embeddings to all proxies | first batch |
-| least   | the gap if it is above a tenth of the reach, otherwise half of the reach | first batch |
+| least   | the gap if it is above a fifth of the reach, otherwise half of the reach | first batch |
 | scatter | rms distance of embeddings to the mean of their class | first batch of a phase that says auto |
 
 docs/loss.md derives them. The distance to the other proxies is a root mean square, for which no N x C matrix
@@ -25,7 +25,7 @@ from softwarp.losses.distances import widen
 Auto = str  # "auto", or "auto:2" for twice that
 MARGIN = 1.0  # log-odds of the typical sample for its own class
 FLOOR = 0.5  # of the reach: proxies that start anywhere show no gap yet
-SHOWN = 0.1  # of the reach: a larger gap in the first batch is none of chance
+SHOWN = 0.2  # of the reach: a larger gap in the first batch is none of chance
 MEMORY = 50  # batches in the moving mean
 SAMPLED = 1024  # proxies that m and v are taken from at most, evenly spaced
 
