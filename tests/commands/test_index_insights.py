@@ -107,6 +107,7 @@ def test_classify_tells_its_errors(index, tmp_path):
     )
     first, second = rows(tmp_path / "k.csv")
     assert (first["class"], first["image"]) == ("U+0043", str(query))
+    assert first["most votes"] == "U+0043"
     assert second["image"].endswith("loose.png")
     assert float(first["distance"]) > 0  # no image votes for itself
     assert "2 of 2" in shown

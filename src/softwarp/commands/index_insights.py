@@ -143,14 +143,14 @@ def classify(
     answers = answer(
         index, vectors, k, threshold=calibration.threshold, digests=[each.hex() for each in digests]
     )
-    heads = ("sureness", "votes", "distance", "class", "nearest class", "image")
+    heads = ("sureness", "votes", "distance", "class", "most votes", "image")
     rows = [
         (
             f"{each.sureness:.4g}",
             f"{each.share:.3f}",
             f"{each.distance:.4f}",
             each.label or "none of these",
-            each.nearest,
+            each.most_votes,
             str(query),
         )
         for each, query in zip(answers, queries, strict=True)
