@@ -186,8 +186,8 @@ def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.devi
         network.eval()(images)
 
     decoding = _decoding_seconds(source) / (1 if device.type == "cpu" else min(8, os.cpu_count() or 1))
-    images_pace = (_seconds(act, device) / TIMED + decoding for act in (train, embed))
-    return Pace(*images_pace, save=_saving_seconds(network, folder))
+    trained, embedded = (_seconds(act, device) / TIMED + decoding for act in (train, embed))
+    return Pace(trained, embedded, _saving_seconds(network, folder))
 
 
 def _saving_seconds(network: Embedder, folder: Path) -> float:
