@@ -103,7 +103,10 @@ def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = N
     ]
     _print(heads, rows, numbers=2)
     _write_csv(csv, heads, rows)
-    summary = f"neighbours disagree with the label of {len(found):,} of {len(index):,} images"
+    summary = (
+        f"neighbours disagree with the label of {len(found):,} of {len(index):,} images, the surest first: "
+        "a score near 1 suggests a wrong label, one near 0 classes that look alike"
+    )
     if html is not None:
         sections = [
             _section(
