@@ -4,7 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pictures import pictures
 
-from softwarp.budget import Pace, Work, crops_below, fit, measure_pace, parse_budget, whole_looks
+from softwarp.budget import (
+    Pace,
+    Work,
+    crops_below,
+    fit,
+    fit_rest,
+    measure_pace,
+    parse_budget,
+    whole_looks,
+)
 from softwarp.data.sources import load_source
 from softwarp.data.splits import SplitPlan
 from softwarp.recipe import DataPart, ModelPart
@@ -16,7 +25,7 @@ WORK = Work(trained=100, judged=30, choosing=True)
 def pace(crop):
     """A second per image of 100 x 100 pixels that trains, a third of that for one that is embedded."""
     seconds = (crop / 100) ** 2
-    return Pace(seconds, seconds / 3)
+    return Pace(seconds, seconds / 3, 1.0)
 
 
 def needed(crop, epochs, work=WORK):
@@ -34,15 +43,23 @@ def test_a_budget_is_a_number_and_a_unit(text):
 
 
 def test_time_counts_every_image_that_is_trained_or_embedded():
-    only_training = Pace(train=1.0, embed=0.0)
+    only_training = Pace(train=1.0, embed=0.0, save=0.0)
     assert Work(100, 30, choosing=False).seconds(only_training, 5) == 500
     assert Work(100, 30, choosing=True).seconds(only_training, 5) == 1000  # each half once, then all
     assert Work(100, 30, choosing=True, seeds=3).seconds(only_training, 5) == 2000
-    only_embedding = Pace(train=0.0, embed=1.0)
+    only_embedding = Pace(train=0.0, embed=1.0, save=0.0)
     assert Work(100, 30, choosing=True).seconds(only_embedding, 0) == 100 + 60  # head, judged twice
     assert Work(100, 30, choosing=False).seconds(only_embedding, 5) == 200 + 60
     # four looks at four shares, the start and the end
     assert Work(100, 30, choosing=True).seconds(only_embedding, 8) == 18 * 100 + 400 + 60
+    assert Work(100, 30, choosing=False, observed=9).seconds(only_embedding, 5) == 200 + 60 + 5 * 9
+
+
+def test_time_counts_every_checkpoint():
+    only_saving = Pace(train=0.0, embed=0.0, save=1.0)
+    assert Work(100, 30, choosing=False, seeds=3).seconds(only_saving, 5) == 15
+    assert Work(100, 30, choosing=True).seconds(only_saving, 5) == 15  # of both halves, then of all
+    assert Work(100, 30, choosing=True).seconds(only_saving, 0) == 0
 
 
 def test_the_largest_crop_is_kept_and_epochs_give_way_first():
@@ -69,6 +86,28 @@ def test_without_a_budget_the_crop_stays_and_something_is_trained():
     assert found.seconds == needed(224, 4, huge)
     tiny = Work(trained=1, judged=1, choosing=True)
     assert plan(None, work=tiny).epochs == 16
+
+
+def test_slower_folds_leave_fewer_epochs_and_never_none():
+    budget = needed(224, 16) + 1
+    planned = plan(budget)
+    assert planned.epochs == 16
+    fold = WORK.fold(planned.pace, 16, every=4)
+
+    def rest(*spent, epochs=16):
+        return fit_rest(planned, WORK, epochs=epochs, spent=spent, budget=budget)
+
+    assert rest(fold) == (16, pytest.approx(planned.seconds))
+    assert rest(fold, fold) == (16, pytest.approx(planned.seconds))
+    epochs, seconds = rest(1.3 * fold)
+    expected = 1.3 * (fold + WORK.fold(planned.pace, epochs, every=4) + WORK.final(planned.pace, epochs))
+    assert (epochs, seconds) == (8, pytest.approx(expected))
+    assert seconds <= budget
+    shorter = 1.3 * WORK.fold(planned.pace, 8, every=4)
+    assert rest(1.3 * fold, shorter, epochs=8) == (8, pytest.approx(seconds))
+    epochs, seconds = rest(9 * fold)
+    assert epochs == 4
+    assert seconds > budget
 
 
 @given(st.floats(1, 1e6), st.integers(1, 60), st.integers(1, 5000), st.booleans())
@@ -107,6 +146,9 @@ def test_the_pace_is_measured_on_the_model_and_the_images(tmp_path):
     data = DataPart(name="folder", root=str(root), resize=18, crop=16)
     source = load_source(plan=SplitPlan("test"), **data.model_dump(exclude={"workers"}))
     model = ModelPart(backbone="test_efficientnet.r160_in1k", embedding_size=8, freeze_batch_norm=True)
-    found = measure_pace(model, source, 32, torch.device("cpu"))
+    (tmp_path / "run").mkdir()
+    found = measure_pace(model, source, 32, torch.device("cpu"), tmp_path / "run")
     assert found.train > 0
     assert found.embed > 0
+    assert found.save > 0
+    assert not list((tmp_path / "run").iterdir())

@@ -75,7 +75,7 @@ def test_answers_are_those_of_a_loop(tmp_path, distance):
     limit = float(np.median([sure for _, _, sure in expected]))
     found = classify(index, queries, K, threshold=limit)
     for one, (best, share, sure), row in zip(found, expected, away, strict=True):
-        assert one.nearest == best
+        assert one.most_votes == best
         assert one.label == (best if sure > limit else None)
         assert (one.share, one.sureness) == pytest.approx((share, sure), rel=1e-4)
         assert one.ids == (np.argsort(row)[:K] + 1).tolist()

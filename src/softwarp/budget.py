@@ -2,9 +2,11 @@
 
 import os
 import re
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -17,6 +19,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 CROPS = (224, 192, 160, 128)  # multiples of 32, the stride of most networks
 TIMED = 16  # images in a timed batch
 LOOKS = 4  # fewest evaluations of a run that chooses, if it has as many epochs
+FOLDS = 2  # runs that choose: each half of the training classes is judged once, at the cost of one training
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the frozen to the trained weights
 
 
@@ -34,10 +37,11 @@ def parse_budget(text: str) -> float:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds per image, decoding included."""
+    """Seconds per image that trains or is embedded, decoding included, and per checkpoint."""
 
     train: float
     embed: float
+    save: float
 
 
 @dataclass(frozen=True)
@@ -49,29 +53,41 @@ class Work:
         judged: images of the classes that the final model is judged on.
         choosing: whether the halves of the training classes judge each other first.
         seeds: number of final models.
+        observed: images whose distance to their proxies is measured after every epoch of a final model.
     """
 
     trained: int
     judged: int
     choosing: bool
     seeds: int = 1
+    observed: int = 0
 
     def seconds(self, pace: Pace, epochs: int) -> float:
         """Return how long it takes; a run starts with two passes over its images, for head and rates."""
-        looks = epochs // whole_looks(epochs)[0] * (len(SHARES) - 1) + 2 if self.choosing and epochs else 0
-        passes = epochs * (self.seeds + (self.choosing and epochs > 0))
-        starts = 2 * (self.seeds + self.choosing) if epochs else self.seeds
-        embedded = self.trained * (looks + starts) + self.judged * 2 * self.seeds
-        return pace.train * self.trained * passes + pace.embed * embedded
+        choosing = FOLDS * self.fold(pace, epochs, whole_looks(epochs)[0]) if self.choosing and epochs else 0
+        return choosing + self.final(pace, epochs)
+
+    def fold(self, pace: Pace, epochs: int, every: int) -> float:
+        """Return how long one of the runs that choose takes, with a look after so many epochs each."""
+        looks = epochs // every * (len(SHARES) - 1) + 2  # at every share; of the start and the end
+        return self.trained / FOLDS * (pace.train * epochs + pace.embed * (looks + 2)) + pace.save * epochs
+
+    def final(self, pace: Pace, epochs: int) -> float:
+        """Return how long the final models take."""
+        starts = 2 if epochs else 1
+        embedded = self.trained * starts + self.judged * 2 + self.observed * max(1, epochs)
+        once = pace.train * self.trained * epochs + pace.embed * embedded + pace.save * epochs
+        return self.seeds * once
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The side of the crop, the most epochs, and the seconds that all of it should take."""
+    """The side of the crop, the most epochs, the seconds that all of it should take, and the pace."""
 
     crop: int
     epochs: int
     seconds: float
+    pace: Pace
 
 
 def crops_below(largest: int) -> list[int]:
@@ -120,12 +136,44 @@ def fit(
         fitting = [count for count in range(fewest, epochs + 1) if work.seconds(pace, count) <= limit]
         if fitting or budget is None:
             most = whole_looks(max(fitting, default=fewest))[1]
-            return Plan(crop, most, work.seconds(pace, most))
-    return Plan(crops[0], 0, work.seconds(pace_at(crops[0]), 0))
+            return Plan(crop, most, work.seconds(pace, most), pace)
+    pace = pace_at(crops[0])
+    return Plan(crops[0], 0, work.seconds(pace, 0), pace)
 
 
-def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.device) -> Pace:
-    """Return how long an image takes on this machine: a few batches and a few decoded images are timed."""
+def fit_rest(
+    plan: Plan, work: Work, *, epochs: int, spent: Sequence[float], budget: float
+) -> tuple[int, float]:
+    """Return the most epochs from here, and the seconds that all of it takes at the pace of the last fold.
+
+    They end with a look. Up to the first look is trained however long it takes, or the folds so far would
+    have been for nothing.
+
+    Args:
+        epochs: of the last fold.
+        spent: seconds that each fold took so far.
+        budget: seconds for all of it.
+    """
+    every = whole_looks(plan.epochs)[0]
+    slower = spent[-1] / work.fold(plan.pace, epochs, every)
+
+    def whole(count: int) -> float:
+        folds = (FOLDS - len(spent)) * work.fold(plan.pace, count, every)
+        return sum(spent) + slower * (folds + work.final(plan.pace, count))
+
+    fitting = [count for count in range(every, epochs + 1, every) if whole(count) <= budget]
+    most = max(fitting, default=every)
+    return most, whole(most)
+
+
+def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.device, folder: Path) -> Pace:
+    """Return how long an image and a checkpoint take on this machine.
+
+    A few batches, a few decoded images and a file as large as a checkpoint are timed.
+
+    Args:
+        folder: on the disk that checkpoints go to.
+    """
     network = Embedder(**model.model_dump() | {"pretrained": False}).to(device)
     channels = network.backbone.in_channels
     images = torch.randint(256, (TIMED, channels, crop, crop), dtype=torch.uint8, device=device)
@@ -138,7 +186,18 @@ def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.devi
         network.eval()(images)
 
     decoding = _decoding_seconds(source) / (1 if device.type == "cpu" else min(8, os.cpu_count() or 1))
-    return Pace(*(_seconds(act, device) / TIMED + decoding for act in (train, embed)))
+    trained, embedded = (_seconds(act, device) / TIMED + decoding for act in (train, embed))
+    return Pace(trained, embedded, _saving_seconds(network, folder))
+
+
+def _saving_seconds(network: Embedder, folder: Path) -> float:
+    """Seconds that a checkpoint takes: the weights now and at the start, and two moments of each."""
+    weights = torch.cat([each.detach().flatten() for each in network.parameters()]).cpu().repeat(4)
+    start = time.perf_counter()
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(weights.numpy().tobytes())
+        os.fsync(file.fileno())
+    return time.perf_counter() - start
 
 
 def _decoding_seconds(source: Source) -> float:
@@ -151,7 +210,7 @@ def _decoding_seconds(source: Source) -> float:
 
 
 def _seconds(act: Callable[[], None], device: torch.device) -> float:
-    """The shorter of two runs, after a first one that loads and allocates."""
+    """The mean of two runs, after a first one that loads and allocates."""
     taken = []
     for _ in range(3):
         start = time.perf_counter()
@@ -159,4 +218,4 @@ def _seconds(act: Callable[[], None], device: torch.device) -> float:
         if device.type != "cpu":
             torch.accelerator.synchronize()
         taken.append(time.perf_counter() - start)
-    return min(taken[1:])
+    return sum(taken[1:]) / 2

@@ -6,12 +6,11 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from softwarp.budget import SHARES, whole_looks
+from softwarp.budget import FOLDS, SHARES, whole_looks
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.repeats import t_interval
 
-FOLDS = 2  # each half of the training classes is judged once, and all of it costs as much as one training
 FEWEST_CLASSES = 4  # training classes: each half has to train on two
 
 Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and share, by class

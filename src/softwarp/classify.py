@@ -36,7 +36,7 @@ class Answer:
     """The class of an image, and what it rests on."""
 
     label: str | None  # None: none of the classes
-    nearest: str  # the class with the most votes, accepted or not
+    most_votes: str  # the class that has them, accepted or not
     share: float  # of the votes
     distance: float  # to the nearest image that voted so, as `search` prints it
     sureness: float
@@ -102,7 +102,7 @@ def classify(
         answers.append(
             Answer(
                 label=names[best] if sureness > threshold else None,
-                nearest=names[best],
+                most_votes=names[best],
                 share=share,
                 distance=float(away[voters == best].min(initial=np.inf)),
                 sureness=sureness,

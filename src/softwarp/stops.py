@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import torch
@@ -37,7 +37,7 @@ def asked_to_stop(device: torch.device) -> Iterator[Callable[[], bool]]:
     heard = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in heard}
     try:
-        with _leave_at_second_signal() if processes.count() > 1 else nullcontext():
+        with _answered_at_once():
             yield lambda: processes.anywhere(asked.is_set(), device)
     finally:
         for number, handler in before.items():
@@ -45,10 +45,10 @@ def asked_to_stop(device: torch.device) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _leave_at_second_signal() -> Iterator[None]:
-    """Let a thread end the process at a second signal.
+def _answered_at_once() -> Iterator[None]:
+    """Let a thread acknowledge the first signal and, of several processes, end this one at the second.
 
-    Python's own handlers are not called while the process waits for others inside torch.
+    Python's own handlers are not called while torch computes a batch, or waits for other processes.
     """
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
@@ -56,15 +56,27 @@ def _leave_at_second_signal() -> Iterator[None]:
     def watch() -> None:
         signals = 0
         while data := ours.recv(16):
-            signals += sum(number in STOPS for number in data)  # torch counts its workers by a signal, too
-            if signals > 1:
-                os.write(2, b"stopped at once; the last checkpoint is kept\n")
+            before, signals = signals, signals + sum(number in STOPS for number in data)  # not of workers
+            if not before and signals and processes.is_main():
+                _say("stopping after this batch or evaluation; Ctrl-C again stops at once")
+            if signals > 1 and processes.count() > 1:
+                _say("stopped at once; the last checkpoint is kept")
                 os._exit(130)
 
-    before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    threading.Thread(target=watch, daemon=True).start()
+    earlier = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
     try:
         yield
     finally:
-        signal.set_wakeup_fd(before)
-        theirs.close()
+        signal.set_wakeup_fd(earlier)
+        theirs.shutdown(socket.SHUT_WR)  # workers may hold a copy, and closing this one would not do
+        watching.join()  # so that its line comes before what follows
+        for end in (ours, theirs):
+            end.close()
+
+
+def _say(text: str) -> None:
+    """Write a line to stderr past all buffers, below a progress bar if there is one."""
+    with suppress(OSError):  # the terminal may be gone
+        os.write(2, b"\n" * os.isatty(2) + text.encode() + b"\n")

@@ -77,7 +77,19 @@ def test_outliers_name_the_class_of_the_neighbours(index, tmp_path):
     assert (odd["class"], odd["suggested"]) == ("U+0042", "U+0041")
     assert not [row for row in found if row["image"] == "loose.png"]
     assert f"{len(found)} of {len(index)} images" in shown
+    scores = [float(row["score"]) for row in found]
+    assert scores == sorted(scores, reverse=True)
     assert page(tmp_path / "o.html").count("data:image/jpeg") == 6 * len(found)
+
+
+def test_a_long_list_is_cut_in_the_terminal_and_says_so(index, monkeypatch, tmp_path):
+    monkeypatch.setattr("softwarp.commands.index_insights.SHOWN", 2)
+    shown = call("outliers", index.folder, "-k", 5, "--csv", tmp_path / "o.csv")
+    count = len(rows(tmp_path / "o.csv"))
+    assert count > 2
+    assert shown.count(".png") == 2
+    assert f"... and {count - 2} rows more: --csv FILE writes them all" in shown
+    assert "surest first" in shown
 
 
 def test_clusters_tell_how_well_they_agree_with_labels(index, tmp_path):
@@ -107,6 +119,7 @@ def test_classify_tells_its_errors(index, tmp_path):
     )
     first, second = rows(tmp_path / "k.csv")
     assert (first["class"], first["image"]) == ("U+0043", str(query))
+    assert first["most votes"] == "U+0043"
     assert second["image"].endswith("loose.png")
     assert float(first["distance"]) > 0  # no image votes for itself
     assert "2 of 2" in shown

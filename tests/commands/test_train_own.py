@@ -61,7 +61,7 @@ def test_what_is_chosen_on_held_out_classes_is_trained_and_reported(finished):
     assert (recipe.optimizer.wise_ft or 0.0) in (choice["chosen"]["share"], 0.0)
     assert (result.split, result.classes.train, result.classes.evaluated) == ("test", 9, 3)
     assert "chosen: " in said.stdout
-    assert "before" in said.stdout
+    assert f"before: the frozen features; all figures at a crop of {recipe.data.crop} px" in said.stdout
     assert "expected time: " in said.stderr
     assert "up to 2 epochs on each half of the training classes" in said.stderr
 
@@ -139,18 +139,35 @@ def test_validation_classes_choose_nothing(tmp_path):
 def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "softwarp.commands.train_own.measure_pace",
-        lambda model, source, crop, device: Pace(crop**2 / 1e5, crop**2 / 3e5),
+        lambda model, source, crop, device, folder: Pace(crop**2 / 1e5, crop**2 / 3e5, 0.0),
     )
     monkeypatch.setattr("softwarp.train.train", None)  # a plan is made before anything is trained
     root = draw(tmp_path / "images", side=140)
     plans = {}
-    for budget in ("1h", "6m", "1s"):
+    for budget in ("1h", "8m", "1s"):
         answer(root, tmp_path / budget, "--budget", budget)
         plans[budget] = json.loads((tmp_path / budget / "choice" / "plan.json").read_text())["plan"]
     assert plans["1h"]["crop"] == 192
-    assert plans["6m"]["crop"] == 160
-    assert 0 < plans["6m"]["epochs"] < plans["1h"]["epochs"]
+    assert plans["8m"]["crop"] == 160
+    assert 0 < plans["8m"]["epochs"] < plans["1h"]["epochs"]
     assert (plans["1s"]["crop"], plans["1s"]["epochs"]) == (192, 0)
+
+
+def test_a_slower_machine_than_planned_trains_fewer_epochs_and_resumes_so(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("softwarp.own_data.STEPS", 4)
+    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
+    said = answer(finished[0], tmp_path, "--budget", "0.01s")
+    assert said.exit_code == 0, said.output
+    assert "up to 4 epochs on each half" in said.stderr
+    assert said.stderr.count("up to 1 epochs from here") == 2
+    assert "over the budget" in said.stderr
+    assert [Run(tmp_path / "choice" / f"fold-{number}").result().epochs for number in (0, 1)] == [4, 1]
+    choice = json.loads((tmp_path / "choice" / "choice.json").read_text())
+    assert choice["classes"] == 9
+    assert {each["epochs"] for each in choice["candidates"]} == {0, 1}
+    assert Run(tmp_path).result().epochs <= 1
+    monkeypatch.setattr("softwarp.train.work_through", None)
+    assert answer(finished[0], tmp_path, "--budget", "0.01s").stdout == said.stdout
 
 
 def test_seeds_share_one_choice(finished, tmp_path):

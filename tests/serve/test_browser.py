@@ -86,10 +86,12 @@ def test_search_by_upload_walk_on_and_filter(page, served):
     assert captions(page)[0] == "U+0042/DejaVuSans.png"
 
 
-def test_a_dropped_file_that_is_no_image_is_explained(browser, address):
+def test_a_dropped_file_that_is_no_image_is_explained(browser, address, served):
     page = browser.new_page()
     page.goto(address)
     page.wait_for_selector("body[data-ready]")
+    page.set_input_files("#file", served.root / "U+0042" / "DejaVuSans.png")
+    page.wait_for_selector("#votes li")
     page.evaluate(
         """() => { const box = new DataTransfer();
         box.items.add(new File([new Uint8Array(99)], "note.bmp", {type: "image/bmp"}));
@@ -98,6 +100,10 @@ def test_a_dropped_file_that_is_no_image_is_explained(browser, address):
     )
     page.wait_for_selector("#message:not([hidden])")
     assert "JPEG" in page.locator("#message").inner_text()
+    assert captions(page) == []  # those of the query before
+    assert page.locator("#heading").inner_text() == ""
+    for each in ("#votes", "#query", "#more"):
+        assert page.locator(each).is_hidden()
     page.close()
 
 

@@ -103,7 +103,10 @@ def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = N
     ]
     _print(heads, rows, numbers=2)
     _write_csv(csv, heads, rows)
-    summary = f"neighbours disagree with the label of {len(found):,} of {len(index):,} images"
+    summary = (
+        f"neighbours disagree with the label of {len(found):,} of {len(index):,} images, the surest first: "
+        "a score near 1 suggests a wrong label, one near 0 classes that look alike"
+    )
     if html is not None:
         sections = [
             _section(
@@ -143,14 +146,14 @@ def classify(
     answers = answer(
         index, vectors, k, threshold=calibration.threshold, digests=[each.hex() for each in digests]
     )
-    heads = ("sureness", "votes", "distance", "class", "nearest class", "image")
+    heads = ("sureness", "votes", "distance", "class", "most votes", "image")
     rows = [
         (
             f"{each.sureness:.4g}",
             f"{each.share:.3f}",
             f"{each.distance:.4f}",
             each.label or "none of these",
-            each.nearest,
+            each.most_votes,
             str(query),
         )
         for each, query in zip(answers, queries, strict=True)

@@ -16,9 +16,9 @@ from rich.progress import (
     ProgressColumn,
     Task,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from softwarp.files import printable
@@ -32,14 +32,17 @@ class Speed(ProgressColumn):
 
 
 def progress_bars() -> Progress:
-    """Return bars that count images and show images per second, time elapsed and time left."""
+    """Return bars that count images and show images per second and the time left, at the end that taken.
+
+    In a narrow terminal the bar gets shorter, and the figures stay whole.
+    """
+    whole = Column(no_wrap=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        Speed(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        MofNCompleteColumn(table_column=whole),
+        Speed(table_column=whole),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True, table_column=whole),
         console=Console(stderr=True),
     )
 

@@ -102,7 +102,7 @@ def train(
                 note(f"{own} was already finished; --fresh trains again")
     processes.leave()
     if processes.is_main():
-        _report(summarise(results), folder, settled, data)
+        _report(summarise(results), folder, settled, data, recipe.data.crop)
 
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
@@ -126,12 +126,13 @@ def _stopped_early() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None) -> None:
+def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, crop: int) -> None:
     """Print the metrics; with several seeds print mean and deviation, and write them to seeds.json.
 
     Args:
         settled: how the model was chosen; empty for a recipe.
         data: one's own images, if there are any.
+        crop: what the model saw, in pixels.
     """
     from rich.console import Console
 
@@ -144,6 +145,8 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None) -
         Console().print(table(repeats).terminal())
     else:
         note("all classes were trained and none judged: softwarp verify RUN --pairs FILE")
+    if settled and repeats.baseline:
+        typer.echo(f"before: the frozen features; all figures at a crop of {crop} px")
     if settled:
         typer.echo(settled)
     before = repeats.baseline.get("map@r", 0.0)

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softwarp import processes
-from softwarp.budget import Plan, Work, crops_below, fit, measure_pace, parse_budget, whole_looks
+from softwarp.budget import (
+    Pace,
+    Plan,
+    Work,
+    crops_below,
+    fit,
+    fit_rest,
+    measure_pace,
+    parse_budget,
+    whole_looks,
+)
 from softwarp.choice import FEWEST_CLASSES, choose, fold_recipes, read_looks, trained_as
 from softwarp.commands.progress import note
 from softwarp.data.sources import load_source
@@ -52,7 +62,8 @@ def settle(
         )
     choosing = recipe.evaluation.fold is None
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
-    work = Work(len(source.labels), judged, choosing, seeds)
+    observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
+    work = Work(len(source.labels), judged, choosing, seeds, observed)
     given = {change.partition("=")[0] for change in changes}
     plan = processes.from_main(
         lambda: _plan(recipe, source, work, folder / "choice" / "plan.json", device, given, budget, fresh)
@@ -65,13 +76,23 @@ def settle(
         )
     if not choosing:
         return recipe, "not checked against the frozen features, because evaluation.fold was given"
-    histories = []
+    histories, spent, epochs = list[list[dict[str, Any]]](), list[float](), plan.epochs
+    limit = None if budget is None or "phases.0.epochs" in given else parse_budget(budget)
     for number, each in enumerate(fold_recipes(recipe, len(source.names))):
         place = folder / "choice" / f"fold-{number}"
         note(f"choosing: half {number + 1} of the training classes is held out, the other half trains")
-        run(each, place)
+        run(trained_as(each, epochs, 1.0), place)
         histories.append(Run(place).history())
-    choice = choose(read_looks(histories))
+        spent.append(Run(place).result().seconds)  # kept: resumed, the command decides the same
+        if limit is not None:
+            before = epochs
+            epochs, seconds = fit_rest(plan, work, epochs=before, spent=spent, budget=limit)
+            if epochs < before or seconds > limit:
+                note(
+                    f"slower than planned: up to {epochs} epochs from here, expected time now: "
+                    f"{_minutes(seconds)}{' (over the budget)' if seconds > limit else ''}"
+                )
+    choice = choose({key: each for key, each in read_looks(histories).items() if key[0] <= epochs})
     if processes.is_main():
         write_json(folder / "choice" / "choice.json", choice.model_dump(mode="json", by_alias=True))
     return trained_as(recipe, choice.chosen.epochs, choice.chosen.share), choice.sentence()
@@ -99,11 +120,11 @@ def _plan(
     }
     if file.is_file() and not fresh:
         found = json.loads(file.read_text())
-        if found.get("asked") == asked:
-            return Plan(**found["plan"])
-    with freed_memory_kept():
-        plan = fit(lambda side: measure_pace(recipe.model, source, side, device), work, **asked)
+        if found.get("asked") == asked and "pace" in found["plan"]:  # a plan of version 0.1 has none
+            return Plan(**found["plan"] | {"pace": Pace(**found["plan"]["pace"])})
     file.parent.mkdir(parents=True, exist_ok=True)
+    with freed_memory_kept():
+        plan = fit(lambda side: measure_pace(recipe.model, source, side, device, file.parent), work, **asked)
     write_json(file, {"asked": asked, "plan": asdict(plan)})
     return plan
 

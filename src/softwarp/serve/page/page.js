@@ -110,15 +110,20 @@ async function showSearch(kind, value) {
   const upload = kind === "upload" ? uploads[value] : null;
   if (kind === "upload" && !upload) { location.hash = "#/"; return; }
   let answer, image = null;
-  if (upload) {
-    const body = new FormData();
-    body.append("image", upload.blob, "query");
-    answer = await askJson(`/api/search?${filters({ k: count })}`, { method: "POST", body });
-  } else if (kind === "image") {
-    [image, answer] = await Promise.all([
-      askJson(`/api/images/${value}`), askJson(`/api/images/${value}/neighbours?${filters({ k: count })}`)]);
-  } else {
-    answer = await askJson(`/api/images?${filters({ count })}`);
+  try {
+    if (upload) {
+      const body = new FormData();
+      body.append("image", upload.blob, "query");
+      answer = await askJson(`/api/search?${filters({ k: count })}`, { method: "POST", body });
+    } else if (kind === "image") {
+      [image, answer] = await Promise.all([
+        askJson(`/api/images/${value}`), askJson(`/api/images/${value}/neighbours?${filters({ k: count })}`)]);
+    } else {
+      answer = await askJson(`/api/images?${filters({ count })}`);
+    }
+  } catch (error) {
+    if (turn === asked) clearSearch(); // what is there answers an earlier question
+    throw error;
   }
   if (turn !== asked) return; // another question was asked meanwhile
   showQuery(upload, image);
@@ -130,6 +135,14 @@ async function showSearch(kind, value) {
   $("results").replaceChildren(...found.map((each) => tile(each, each.same_file ? { caption: "same file" } : {})));
   if (!found.length) $("results").replaceChildren(make("p", { className: "empty", textContent: "Nothing matches the filter." }));
   $("more").hidden = found.length < count || count >= about.results;
+}
+
+function clearSearch() {
+  showQuery(null, null);
+  showVotes([], 0);
+  $("heading").textContent = "";
+  $("results").replaceChildren();
+  $("more").hidden = true;
 }
 
 function showQuery(upload, image) {
