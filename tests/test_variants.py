@@ -133,3 +133,12 @@ def test_a_setting_that_is_measured_or_missing_cannot_be_varied():
         loss_setting(BASE | {"loss": {"name": "warped_softmax", "settings": {"alpha": "auto"}}}, "alpha")
     with pytest.raises(ValueError, match=r"alpha of proxy_nca_pp.*None"):
         loss_setting(BASE | {"loss": {"name": "proxy_nca_pp"}}, "alpha")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["evaluation.avg_dtp_images=0", "evaluation={ks: [2], metric: map@r}", "evaluation.test_classes=none"],
+)
+def test_what_a_study_shows_must_be_measured(change):
+    with pytest.raises(ValueError, match=r"ks.*avg_dtp_images.*test_classes"):
+        settings_of((change,))
