@@ -3,7 +3,7 @@ import re
 
 from rich.console import Console
 
-from softwarp.tables import Cell, Row, Table, figure, metric_table, metric_title
+from softwarp.tables import Cell, Row, Table, figure, from_markdown, metric_table, metric_title
 
 ROWS = [
     Row(("a",), {"recall@1": 0.5, "avg_dtp": 9.0}, {"recall@1": 0.01, "avg_dtp": 0.5}),
@@ -119,3 +119,14 @@ def test_groups_are_part_of_the_heads_where_cells_cannot_span():
     ]
     assert '<td class="second">3</td>' in GROUPED.html()
     assert "<th>Ensemble MAP@R</th>" in GROUPED.html()
+
+
+def test_a_bar_in_a_name_ends_no_cell():
+    table = Table(("run | a", "x"), ((Cell("|t - 2|"), Cell("1|", best=True)), (Cell("a\nb|"), Cell(""))))
+    lines = table.markdown().splitlines()
+    assert lines[2] == r"| \|t - 2\| | **1\|** |"
+    assert len(lines) == 4
+    read = from_markdown(table.markdown())
+    assert read.heads == table.heads
+    assert [[cell.text for cell in row] for row in read.rows] == [["|t - 2|", "1|"], ["a b|", ""]]
+    assert r"$|$t - 2$|$ & \textbf{1$|$}" in table.latex()

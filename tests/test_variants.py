@@ -139,3 +139,12 @@ def test_a_wrong_setting_leaves_no_folder_behind(tmp_path):
     with pytest.raises(ValueError, match="alpa"):
         train_variants({"0": with_loss_settings(BASE, alpa=3.0)}, tmp_path / "study", seeds=1, base=BASE)
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["evaluation.avg_dtp_images=0", "evaluation={ks: [2], metric: map@r}", "evaluation.test_classes=none"],
+)
+def test_what_a_study_shows_must_be_measured(change):
+    with pytest.raises(ValueError, match=r"ks.*avg_dtp_images.*test_classes"):
+        settings_of((change,))

@@ -1,5 +1,6 @@
 """What a paper says, held against what was measured: held, undecided or not held."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -10,19 +11,19 @@ WORST_FIRST: tuple[Verdict, ...] = ("not held", "undecided", "held")
 
 
 class Measured(NamedTuple):
-    """Mean and deviation over seeds."""
+    """Mean and deviation over seeds, which is NaN for a single one: it decides nothing."""
 
     mean: float
     deviation: float = 0.0
 
 
 def measured(row: Mapping[str, Any], metric: str) -> Measured:
-    """Return a metric of a row that has `mean` and `deviation`; one seed has no deviation."""
-    return Measured(row["mean"][metric], row["deviation"].get(metric, 0.0))
+    """Return a metric of a row that has `mean` and `deviation`."""
+    return Measured(row["mean"][metric], row["deviation"].get(metric, math.nan))
 
 
 def above(first: Measured, second: Measured) -> Verdict:
-    """Return whether the first is larger; undecided if the difference is within the two deviations.
+    """Return whether the first is larger; undecided within the two deviations, or if there is none.
 
     >>> above(Measured(3.0, 0.5), Measured(1.0, 0.5)), above(Measured(3.0, 1.5), Measured(1.0, 0.5))
     ('held', 'undecided')
@@ -57,7 +58,7 @@ def shown(metric: str, value: Measured) -> str:
     >>> shown("recall@1", Measured(0.9, 0.01))
     '90.0 ± 1.0'
     """
-    return figure(metric, value.mean, value.deviation)
+    return figure(metric, value.mean, None if math.isnan(value.deviation) else value.deviation)
 
 
 def claims_table(claims: Iterable[Mapping[str, str]]) -> Table:

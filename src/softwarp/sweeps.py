@@ -1,5 +1,6 @@
 """One setting of the loss varied with all else fixed: trained, summarised, as table and curve."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,11 +76,15 @@ def compared(text: str, higher: Mapping[str, Any], lower: Mapping[str, Any], set
     return claim(text, verdict, listed((lower, higher), setting, "recall@1"))
 
 
-def level(text: str, points: Sequence[Mapping[str, Any]], setting: str) -> dict[str, str]:
-    """Return the claim that Recall@1 differs by no more than the deviations between any two of these."""
+def level(text: str, points: Sequence[Mapping[str, Any]], setting: str, count: int) -> dict[str, str]:
+    """Return the claim that Recall@1 differs by no more than the deviations between any two of these.
+
+    Fewer than `count` values, or a single seed, cannot tell.
+    """
     values = [measured(point, "recall@1") for point in points]
     alike = all(above(a, b) == "undecided" for a in values for b in values)
-    return claim(text, yes(alike), listed(points, setting, "recall@1"))
+    known = len(points) >= count and not any(math.isnan(value.deviation) for value in values)
+    return claim(text, yes(alike) if known else "undecided", listed(points, setting, "recall@1"))
 
 
 def flattest(points: Sequence[Mapping[str, Any]], count: int) -> Sequence[Mapping[str, Any]]:

@@ -38,7 +38,8 @@ LENGTHS = (
 )
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
-    | {"\\": r"\textbackslash ", "^": r"\^{}", "±": r"$\pm$", "−": "$-$"}
+    | {letter: f"${letter}$" for letter in "<>|"}
+    | {"\\": r"\textbackslash ", "^": r"\^{}", "~": r"\~{}", "±": r"$\pm$", "−": "$-$"}
 )
 
 
@@ -72,7 +73,7 @@ class Table:
         """Return the table in GitHub Markdown, one line per row."""
         rules = ["---" if place < self.words else "---:" for place in range(len(self.heads))]
         rows = [[_wrapped(cell, "**{}**", "<ins>{}</ins>") for cell in row] for row in self.rows]
-        lines = [list(self.whole_heads()), rules, *rows]
+        lines = [[_in_markdown(head) for head in self.whole_heads()], rules, *rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def latex(self) -> str:
@@ -119,7 +120,12 @@ def _style(cell: Cell) -> str:
 
 
 def _wrapped(cell: Cell, best: str, second: str) -> str:
-    return (best if cell.best else second if cell.second else "{}").format(cell.text)
+    return (best if cell.best else second if cell.second else "{}").format(_in_markdown(cell.text))
+
+
+def _in_markdown(text: str) -> str:
+    """Text that ends neither its cell nor its row."""
+    return text.replace("|", r"\|").replace("\n", " ")
 
 
 def _latex_cell(cell: Cell) -> str:
@@ -185,7 +191,10 @@ def from_markdown(text: str) -> Table:
     >>> from_markdown(Table(("loss", "MAP@R"), ((Cell("hist"), Cell("9.0", best=True)),)).markdown()).rows
     ((Cell(text='hist', best=False, second=False), Cell(text='9.0', best=True, second=False)),)
     """
-    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines()]
+    lines = [
+        [cell.strip().replace(r"\|", "|") for cell in line.removeprefix("|").removesuffix("|").split(" | ")]
+        for line in text.splitlines()
+    ]
     heads, rules, *rows = lines
     cells = tuple(tuple(_read(cell) for cell in row) for row in rows)
     return Table(tuple(heads), cells, words=sum(not rule.endswith(":") for rule in rules))

@@ -68,7 +68,14 @@ def settings_of(
     settings = override(settings, (*(() if names else (*PLAIN, *glyphs)), *always, *(QUICK if quick else ())))
     if quick:
         settings["phases"] = [phase | {"epochs": QUICK_EPOCHS} for phase in settings["phases"]]
-    return override(settings, changes)
+    settings = override(settings, changes)
+    judged = parse_recipe(settings).evaluation
+    if 1 not in judged.ks or not judged.avg_dtp_images or judged.test_classes == "none":
+        raise ValueError(
+            "a study shows Recall@1 and AvgDTP: leave 1 in evaluation.ks, evaluation.avg_dtp_images above 0, "
+            "and classes to judge in evaluation.test_classes"
+        )
+    return settings
 
 
 def with_loss_settings(settings: Mapping[str, Any], **changes: float) -> Recipe:

@@ -7,14 +7,19 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
+from support.results import RECIPE, finished_run
 from support.shown_runs import IMAGES, ODD, photographs, shown_run
 from typer.testing import CliRunner
 
 from softwarp.cli import app
+from softwarp.files import write_text
+from softwarp.overrides import dump_recipe
 from softwarp.repeats import summarise, write_repeats
 from softwarp.report.figures import curves, thumbnail_map
+from softwarp.report.runs import read_entries
 from softwarp.report.spaces import chosen_queries, confused_pairs
 from softwarp.report.write import write_report
+from softwarp.studies import geometry, noise
 
 
 class Page(HTMLParser):
@@ -226,3 +231,25 @@ def test_the_map_shows_the_widest_directions():
     assert drawn.svg.count("<image") == 1
     assert drawn.svg.count("<circle") == 3
     assert "<title><" not in drawn.svg
+
+
+def test_other_folds_are_other_classes(tmp_path):
+    def entry(name, **evaluation):
+        run = finished_run(tmp_path / name, split="validation")
+        recipe = RECIPE.model_copy(update={"evaluation": RECIPE.evaluation.model_copy(update=evaluation)})
+        write_text(run.folder / "recipe.yaml", dump_recipe(recipe))
+        return read_entries([run.folder])[0].judged_on()
+
+    assert entry("a", fold=0) != entry("b", fold=1)
+    assert entry("c", folds=2) == entry("d", folds=4)
+    assert entry("e", test_classes="second_half") != entry("f")
+
+
+def test_a_run_that_judged_nothing_has_its_page_but_no_study(tmp_path):
+    run = finished_run(tmp_path / "faces", metrics={"avg_dtp": 3.0})
+    run.save_embeddings({"embeddings": torch.empty(0, 0), "labels": torch.empty(0)}, [])
+    page = made(tmp_path, run.folder)
+    assert "3.00" in page.text
+    for study in (noise, geometry):
+        with pytest.raises(ValueError, match=r"faces.*test_classes"):
+            study.main([run.folder], output=tmp_path / "study", quick=True, progress=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from softwarp.figures import svg
@@ -57,6 +57,7 @@ def test_minima_are_found_on_the_plane(summary):
 
 
 @settings(max_examples=15, deadline=None)
+@example(own=(0.0, 0.0), angle=0.0, gap=7.0, alpha=0.375, k1=0.5, k2=2.0)  # alpha is within a square
 @given(
     own=st.tuples(st.floats(-5, 5), st.floats(-5, 5)),
     angle=st.floats(0, 6.28),
@@ -175,3 +176,11 @@ def test_the_page_has_examples():
 def test_examples_of_the_page_run(example):
     torch.manual_seed(0)
     exec(compile(example, str(PAGE), "exec"), {})
+
+
+@pytest.mark.parametrize("texts", [["t"], ["t", "1.1t"]])
+def test_any_number_of_functions_is_drawn(texts):
+    found = landscape.collect(texts, {"given": ((0.0, 0.0), (4.0, 0.0))}, pairs=1)
+    summary = {"columns": 17} | landscape.summarise(found)
+    assert all(svg(drawing.figure).startswith("<svg") for drawing in landscape.draw(summary).values())
+    assert landscape.table(summary).rows[0][2].text == "anywhere"

@@ -63,6 +63,19 @@ def test_fig_8_rises_falls_and_levels_out(recalls, expected):
     assert verdicts(delta.claims_of(points(*recalls))) == expected
 
 
+def test_one_seed_or_too_few_values_decide_nothing():
+    single = points(*RISE_AND_FALL)
+    for point in single:
+        point["deviation"] = {}
+    assert verdicts(alpha.claims_of(single))[:3] == ["undecided"] * 3
+    assert "±" not in alpha.claims_of(single)[0]["numbers"]
+    assert verdicts(delta.claims_of(single)) == ["undecided"] * 3
+    drawn = delta.draw({"setting": "delta", "points": single, "no_warp": single[0]})["delta"]
+    assert svg(drawn.figure).startswith("<svg")
+    assert verdicts(alpha.claims_of(points(0.5)))[1::2] == ["undecided"] * 2  # of alpha 0 alone
+    assert verdicts(delta.claims_of(points(0.5, 0.5)))[2] == "undecided"
+
+
 def test_the_flattest_neighbours_hold_the_best_value():
     assert [point["value"] for point in flattest(points(*RISE_AND_FALL), 3)] == [2.0, 3.0, 4.0]
     assert [point["value"] for point in flattest(points(0.9, 0.5, 0.5, 0.5), 2)] == [0.0, 1.0]

@@ -21,6 +21,7 @@ from softwarp.runs import Run
 from softwarp.tables import Cell, Row, Table, metric_table
 
 WITHOUT_EMBEDDINGS = Part(title="Images", text="No run has kept its embeddings to show images by.", level=3)
+JudgedOn = tuple[str, str, int, str, tuple[object, ...]]
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "nmi", "avg_dtp")
 
 
@@ -32,10 +33,12 @@ class Entry:
     runs: tuple[Run, ...]
     repeats: Repeats
 
-    def judged_on(self) -> tuple[str, str, int]:
-        """Return what tells whether two may be compared."""
-        first = self.repeats.runs[0]
-        return first.data_sha256, first.split, first.classes.evaluated
+    def judged_on(self) -> JudgedOn:
+        """Return what tells whether two may be compared: folds judge as many classes, but others."""
+        first, plan = self.repeats.runs[0], self.runs[0].recipe().evaluation
+        folds = plan.fold is not None and first.split == "validation"
+        fold = (plan.fold, plan.folds, plan.fold_seed, plan.fold_of) if folds else ()
+        return first.data_sha256, first.split, first.classes.evaluated, plan.test_classes, fold
 
 
 def read_entries(folders: Iterable[Path]) -> list[Entry]:
@@ -47,6 +50,18 @@ def read_entries(folders: Iterable[Path]) -> list[Entry]:
         several = (folder / "seeds.json").is_file()
         own = [folder / f"seed-{each.seed}" if several else folder for each in repeats.runs]
         entries.append(Entry(title, tuple(map(Run, own)), repeats))
+    return entries
+
+
+def judged_entries(folders: Iterable[Path]) -> list[Entry]:
+    """Return the same; raise a ValueError if a run was judged on no classes."""
+    entries = read_entries(folders)
+    for entry in entries:
+        if "map@r" not in entry.repeats.mean:
+            raise ValueError(
+                f"{entry.runs[0].folder} was judged on no classes (evaluation.test_classes=none); "
+                "leave it out"
+            )
     return entries
 
 
@@ -75,7 +90,7 @@ def table_of(entries: Sequence[Entry], metrics: Sequence[str]) -> Table:
 
 def run_parts(entries: Sequence[Entry]) -> list[Part]:
     """Return the parts of all entries, those that were judged on the same classes together."""
-    groups: dict[tuple[str, str, int], list[Entry]] = {}
+    groups: dict[JudgedOn, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.judged_on(), []).append(entry)
     parts = []
@@ -112,7 +127,10 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
     )
     trained = any(row for seeds in histories.values() for row in seeds)
     parts = [results, *([training] if trained else [])]
-    ranked = sorted(entries, key=lambda entry: -entry.repeats.mean["map@r"])
+    judged = [
+        entry for entry in entries if "map@r" in entry.repeats.mean
+    ]  # all but those of test_classes none
+    ranked = sorted(judged, key=lambda entry: -entry.repeats.mean["map@r"])
     kept = {entry.title: entry.runs[0] for entry in ranked if entry.runs[0].has_embeddings()}
     return [
         *parts,

@@ -90,9 +90,14 @@ def claims_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             f"it stabilises: {STABLE} neighbouring values around the best are alike",
             flattest(points, STABLE),
             "alpha",
+            STABLE,
         ),
         compared("it drops off when alpha is large", best, points[-1], "alpha"),
-        claim(f"AvgDTP is within {CLOSE:.0%} of alpha", yes(near), listed(beyond, "alpha", "avg_dtp")),
+        claim(
+            f"AvgDTP is within {CLOSE:.0%} of alpha",
+            yes(near) if beyond else "undecided",
+            listed(beyond, "alpha", "avg_dtp"),
+        ),
     ]
 
 

@@ -71,7 +71,12 @@ def claims_of(points: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [
         compared("a larger Delta improves accuracy at first", best, points[0], "delta"),
         compared("past a certain point accuracy drops", best, points[-1], "delta"),
-        level(f"then it is on a plateau: the last {PLATEAU} values are alike", points[-PLATEAU:], "delta"),
+        level(
+            f"then it is on a plateau: the last {PLATEAU} values are alike",
+            points[-PLATEAU:],
+            "delta",
+            PLATEAU,
+        ),
     ]
 
 

@@ -122,10 +122,15 @@ def recipe_of(base: Mapping[str, Any], function: Function) -> Recipe:
 def summarise(found: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
     """Return a row per function, and what became of the paper's claims."""
     rows = summarise_variants(found, METRICS)
-    start = rows[START]["mean"]["avg_dtp"]
+    start = rows[START]
+    first = {
+        "epoch": 0,
+        "mean": start["mean"]["avg_dtp"],
+        "deviation": start["deviation"].get("avg_dtp", 0.0),
+    }
     for name, row in rows.items():
         row["title"] = "untrained" if name == START else (FUNCTIONS | WARPS)[name].title
-        row["avg_dtp_by_epoch"].insert(0, {"epoch": 0, "mean": start, "deviation": 0.0})
+        row["avg_dtp_by_epoch"].insert(0, dict(first))
     return {"rows": rows, "claims": claims_of(rows)}
 
 

@@ -30,7 +30,7 @@ from softwarp.losses.contract import proxies_of
 from softwarp.metrics import geometry_metrics, occurrences
 from softwarp.metrics.checks import on_unit_sphere
 from softwarp.models.principal import class_means
-from softwarp.report.runs import read_entries
+from softwarp.report.runs import judged_entries
 from softwarp.runs import Run
 from softwarp.studies.demo import collect as train_demo
 from softwarp.tables import Cell, Table, metric_title
@@ -80,7 +80,7 @@ def collect(
     folders: Sequence[Path], output: Path, *, images: int, progress: "Progress | None"
 ) -> list[dict[str, Any]]:
     """Return for each entry what was measured of each of its runs."""
-    entries = read_entries(folders)
+    entries = judged_entries(folders)
     judged = [[each.metrics["map@r"] for each in entry.repeats.runs] for entry in entries]
     open_study(output, {"kind": "geometry", "images": images, "runs": judged})
     keys = [[f"{place}/{number}" for number in range(len(e.runs))] for place, e in enumerate(entries)]

@@ -214,11 +214,12 @@ def table(summary: Mapping[str, Any]) -> Table:
     Distances are from its own proxy; the losses felt and said are those of an embedding on it.
     """
     heads = ("functions", "proxies", "settles at", "minima", "distance", "felt", "said")
+    count = {name: len(places) for name, places in summary["proxies"].items()}
     rows = [
         (
             row["function"],
-            str(len(summary["proxies"][row["proxies"]])),
-            _place(row),
+            str(count[row["proxies"]]),
+            _place(row["settles"], count[row["proxies"]]),
             str(len(row["minima"])),
             ", ".join(f"{each:.2f}" for each in row["distances"]) or "-",
             f"{row['felt_on_proxy']:.3g}",
@@ -230,10 +231,10 @@ def table(summary: Mapping[str, Any]) -> Table:
     return Table(heads, tuple(tuple(map(Cell, row)) for row in rows), title=title, words=2)
 
 
-def _place(row: Mapping[str, Any]) -> str:
-    if row["settles"] is None:
-        return "anywhere" if row["proxies"] == "two" else "-"
-    return row["settles"] if isinstance(row["settles"], str) else f"{row['settles']:.2f}"
+def _place(settles: str | float | None, proxies: int) -> str:
+    if settles is None:
+        return "anywhere" if proxies == 2 else "-"
+    return settles if isinstance(settles, str) else f"{settles:.2f}"
 
 
 def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:

@@ -218,7 +218,7 @@ def draw_surfaces(functions: list[Functions], proxies: dict[str, Array], columns
         axes.set(xticks=[], yticks=[])
         axes.set_title(title, fontsize=10)
     for spare in panels.flat[len(shown) :]:
-        spare.set_visible(False)
+        spare.remove()  # a hidden one would have no size for the layout
     return figure
 
 

@@ -27,7 +27,7 @@ from softwarp.evaluate import embed_images, measure
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.files import write_json
 from softwarp.inference import EmbeddingModel, load
-from softwarp.report.runs import read_entries
+from softwarp.report.runs import judged_entries
 from softwarp.runs import Run
 from softwarp.studies.demo import collect as train_demo
 from softwarp.tables import Cell, Table, figure
@@ -49,7 +49,7 @@ def main(
         list[Path] | None,
         typer.Argument(help="Finished runs, also of --seeds. Default: those of the demo, which are trained."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the noise.")] = 0,
     *,
     output: Path,
     quick: bool,
@@ -70,7 +70,7 @@ def collect(
     folders: Sequence[Path], output: Path, *, seed: int, quick: bool, progress: "Progress | None"
 ) -> dict[str, Any]:
     """Return for each entry its metrics by corruption and severity, and one image to show."""
-    entries = read_entries(folders)
+    entries = judged_entries(folders)
     if len({entry.judged_on() for entry in entries}) > 1:
         raise ValueError("these runs were judged on different images; name runs of the same data and split")
     first = entries[0].runs[0]

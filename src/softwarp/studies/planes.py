@@ -209,7 +209,7 @@ def minima_of(functions: Functions, proxies: Array, window: Window, columns: int
     grid = height(points).reshape(len(y), len(x))
     lower = grid <= minimum_filter(grid, size=3)
     lower[[0, -1]] = lower[:, [0, -1]] = False
-    found = _descend(height, proxies[0], points[lower.ravel()], square)
+    found = _descend(height, proxies[0], _off(proxies[0], points[lower.ravel()], square / 2), square)
     left, right, bottom, top = window
     inside = (found > (left, bottom)).all(1) & (found < (right, top)).all(1)
     found = found[inside]
@@ -222,6 +222,13 @@ def minima_of(functions: Functions, proxies: Array, window: Window, columns: int
 def _compass(count: int) -> Array:
     angles = np.arange(count) * 2 * math.pi / count
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def _off(centre: Array, points: Array, distance: float) -> Array:
+    """Return the points; one on the centre, which has one direction only, gives way to some around it."""
+    there = np.linalg.norm(points - centre, axis=1) < distance
+    around = [centre + distance * _compass(8)] * bool(there.any())
+    return np.concatenate([points[~there], *around])
 
 
 def _descend(height: Height, centre: Array, points: Array, step: float) -> Array:
@@ -241,7 +248,7 @@ def _descend(height: Height, centre: Array, points: Array, step: float) -> Array
     for _ in range(2000):
         if not (steps > 1e-7).any():
             break
-        turns = steps / np.maximum(place[0], steps)
+        turns = steps / np.maximum(place[0], steps).clip(1e-300)
         moves = [(steps, 0), (-steps, 0), (0, turns), (0, -turns)]
         tried = [np.stack([np.maximum(place[0] + out, 0), place[1] + turn]) for out, turn in moves]
         heights = np.stack([height(there(each)) for each in tried])

@@ -5,6 +5,7 @@ it does not pull inward. The paper's section "Hyperparameter Impact" claims that
 neither is 1, and that the values matter less there.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -119,7 +120,7 @@ def mean_over_seeds(cells: Sequence[Mapping[str, Any]]) -> Measured:
     means = [
         statistics.mean(values) for values in zip(*(cell["seeds"]["recall@1"] for cell in cells), strict=True)
     ]
-    return Measured(statistics.mean(means), statistics.stdev(means) if len(means) > 1 else 0.0)
+    return Measured(statistics.mean(means), statistics.stdev(means) if len(means) > 1 else math.nan)
 
 
 def grid(
