@@ -245,9 +245,11 @@ def table(summary: Mapping[str, Any]) -> Table:
         rows.append((Cell(_title(name)), *cells, Cell("" if related is None else f"{related:+.2f}")))
     sources = [entry["runs"][0]["measured_from"] for entry in entries]
     rows.insert(1, (Cell("train: measured from"), *map(Cell, sources), Cell("")))
-    title = f"The geometry of {len(entries)} spaces; the rank correlation is over {summary['count']} runs"
-    heads = ("", *(entry["title"] for entry in entries), "with MAP@R")
-    return Table(heads, tuple(rows), title=title)
+    title, heads = f"The geometry of {len(entries)} spaces", ("", *(entry["title"] for entry in entries))
+    if summary["count"] < FEWEST:  # too few for a correlation
+        return Table(heads, tuple(row[:-1] for row in rows), title=title)
+    title += f"; the rank correlation is over {summary['count']} runs"
+    return Table((*heads, "with MAP@R"), tuple(rows), title=title)
 
 
 def _title(name: str) -> str:
@@ -336,7 +338,8 @@ def _draw_relations(summary: Mapping[str, Any]) -> Drawing:
                 value = measures_of(run)[name]
                 rows.append({"run": entry["title"], "measure": name, "value": value, "map@r": run["map@r"]})
                 if value is not None:
-                    axes.plot(value, 100 * run["map@r"], "o", color=colour, markersize=4)
+                    label = _plain(entry["title"])
+                    axes.plot(value, 100 * run["map@r"], "o", color=colour, markersize=4, label=label)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         related = summary["relations"][name]
         axes.set_title(_title(name) + ("" if related is None else f" ({related:+.2f})"), fontsize=8)
@@ -344,6 +347,8 @@ def _draw_relations(summary: Mapping[str, Any]) -> Drawing:
         axes.set_visible(False)
     tidy(*panels)
     drawing.supylabel("MAP@R (%)", fontsize=9)
+    handles = {text: line for line, text in zip(*panels[0].get_legend_handles_labels(), strict=True)}
+    drawing.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return Drawing(drawing, rows)
 
 

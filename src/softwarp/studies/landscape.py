@@ -201,7 +201,7 @@ def claims_of(found: Mapping[str, Any], random: Mapping[str, Any]) -> list[dict[
     ]
     expected = {"t": (None, "a plateau"), "t^2": ("infinity", "no minimum"), "sqrt t": (0.0, "on the proxy")}
     claims += [
-        (f"{text}: {words}", settled[text] == place, f"settles: {settled[text]}")
+        (f"{text}: {words}", settled[text] == place, f"settles: {_place(settled[text], 2)}")
         for text, (place, words) in expected.items()
         if text in settled
     ]

@@ -265,6 +265,7 @@ def _curves(summary: Mapping[str, Any]) -> Drawing:
     panels[0].set_ylabel("Recall@1 (%)")
     for axes in panels[: len(names)][-3:]:
         axes.set_xlabel("severity; 0 is uncorrupted", fontsize=9)
+        axes.tick_params(labelbottom=True)  # also above a panel that is not shown
     lines = panels[0].get_lines()
     titles = [run["title"].replace("$", r"\$") for run in runs]
     drawing.legend(lines, titles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
