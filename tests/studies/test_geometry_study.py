@@ -96,3 +96,9 @@ def test_proxies_that_are_gone_give_way_to_class_means(tmp_path):
     assert geometry.kept_proxies(run).shape == (20, 16)
     run.remove_checkpoints()
     assert geometry.kept_proxies(run) is None
+
+
+def test_proxies_of_another_model_are_not_taken(tmp_path):
+    """A model half of the way back to its start is not where its proxies were trained."""
+    recipe = tiny(phases=[PHASE], optimizer={"name": "adam", "wise_ft": 0.5})
+    assert geometry.kept_proxies(train(recipe, tmp_path)) is None

@@ -139,8 +139,13 @@ def _embed_some(run: Run, source: Source, images: int) -> tuple[Tensor, Tensor]:
 
 
 def kept_proxies(run: Run) -> Tensor | None:
-    """Return the proxies [C, D] of a run's last checkpoint; None if the loss has none, or they are gone."""
+    """Return the proxies [C, D] of a run's last checkpoint.
+
+    None if the loss has none, if they are gone, or if the model is not the one that the checkpoint trained.
+    """
     recipe = run.recipe()
+    if recipe.evaluation.patience or recipe.optimizer.wise_ft:
+        return None
     loss = build_loss(
         recipe.loss.name, run.result().classes.train, recipe.model.embedding_size, **recipe.loss.settings
     )
