@@ -161,20 +161,30 @@ def test_processes_that_decode(cores, device, data, workers, tmp_path, monkeypat
 
 def test_ctrl_c_reaches_the_main_process_and_not_its_workers(tmp_path):
     root = draw(tmp_path / "images", side=300)
-    folder = tmp_path / "run"
+    half = tmp_path / "run" / "choice" / "fold-0"  # which trains first
     changes = ["phases.0.epochs=60", "data.workers=1", "data.crop=32", "evaluation.baseline=false"]
-    words = [sys.executable, "-m", "softwarp", "train", "--data", root, "--output", folder, *changes]
+    words = [
+        sys.executable,
+        "-m",
+        "softwarp",
+        "train",
+        "--data",
+        root,
+        "--output",
+        tmp_path / "run",
+        *changes,
+    ]
     process = subprocess.Popen(
         words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     )
-    while process.poll() is None and not (folder / "checkpoint.pt").exists():
+    while process.poll() is None and not (half / "checkpoint.pt").exists():
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     message = process.communicate(timeout=120)[1].decode()
     assert process.returncode == 130, message
     assert "To resume: softwarp train --data" in message
-    assert not Run(folder).finished()
-    assert Run(folder).load_checkpoint()[0]["state"]["step"] > 0
+    assert not Run(half).finished()
+    assert Run(half).load_checkpoint()[0]["state"]["step"] > 0
 
 
 def test_a_class_with_one_image_trains_along(tmp_path):

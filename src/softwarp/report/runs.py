@@ -12,6 +12,7 @@ import yaml
 
 from softwarp.metrics import geometry_metrics
 from softwarp.overrides import deciding_settings, write_out
+from softwarp.recipe import EvaluationPart
 from softwarp.repeats import Repeats, read_repeats
 from softwarp.report.figures import curves
 from softwarp.report.model_card import public_settings
@@ -35,7 +36,10 @@ class Entry:
 
     def judged_on(self) -> JudgedOn:
         """Return what tells whether two may be compared: folds judge as many classes, but others."""
-        first, plan = self.repeats.runs[0], self.runs[0].recipe().evaluation
+        first, run = self.repeats.runs[0], self.runs[0]
+        plan = (
+            run.recipe().evaluation if run.started() else EvaluationPart()
+        )  # of seeds, only the table is left
         folds = plan.fold is not None and first.split == "validation"
         fold = (plan.fold, plan.folds, plan.fold_seed, plan.fold_of) if folds else ()
         return first.data_sha256, first.split, first.classes.evaluated, plan.test_classes, fold
