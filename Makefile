@@ -14,7 +14,7 @@ demo: $(READY) ## train three losses on glyphs and write runs/demo/report.html
 	$(BIN)/softwarp demo
 
 test: $(READY) ## run the fast tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow"
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow"
 
 test-slow: $(READY) ## run every test, including the slow ones
 	$(BIN)/pytest

@@ -5,6 +5,8 @@ import tempfile
 
 # Some virtual machines announce AMX and then kill the process that uses it; tests need no such speed.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# Tests share the cores among them, and fork: a child of a process with OpenMP's threads hangs.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config):

@@ -21,6 +21,7 @@ from softwarp import index_faiss, index_updates
 from softwarp.data.glyphs import BASELINE, FONT_SIZE, SIZE, load_glyphs
 from softwarp.index_store import NewItem
 from softwarp.retrieve import build, open_index
+from softwarp.studies.demo import demo_recipes
 from softwarp.train import train
 
 KILLS = Path(__file__).parent / "support" / "kill_index.py"
@@ -341,11 +342,12 @@ def test_ten_killed_processes_lose_nothing_that_was_confirmed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_freshly_drawn_glyph_finds_its_class_among_all(demo, tmp_path):
-    folder, _ = demo
+def test_a_freshly_drawn_glyph_finds_its_class_among_all(tmp_path):
+    """With the model of the whole demo, not of the quick one."""
+    train(demo_recipes()["warped_softmax"], tmp_path / "run")
     glyphs = load_glyphs()
     glyph_files(tmp_path / "glyphs", first=0, classes=len(glyphs.characters), styles=12)
-    index = build(folder / "warped_softmax", tmp_path / "glyphs", tmp_path / "index")
+    index = build(tmp_path / "run", tmp_path / "glyphs", tmp_path / "index")
     assert len(index) == len(glyphs.images)
     font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
     drawn = []

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import optuna
 import pytest
 from support.pictures import jpeg, noise
 from support.postgres import postgres
@@ -163,9 +164,20 @@ def test_too_many_trials_at_once_are_given_back(tmp_path, formula, monkeypatch):
     queue = trial_queue.TrialQueue("study", tmp_path, None)
     for _ in range(4):
         queue.study.ask()
-    assert [queue.is_surplus(number, 3, distinct=False) for number in range(4)] == [False] * 3 + [True]
+    assert [queue.is_surplus(number, 3) for number in range(4)] == [False] * 3 + [True]
     queue.study.tell(1, state=trial_queue.TrialState.FAIL)
-    assert not queue.is_surplus(3, 3, distinct=False)
+    assert not queue.is_surplus(3, 3)
+
+
+@pytest.mark.parametrize("sampler", ["random", "grid"])
+def test_points_that_two_workers_queue_at_once_are_tried_once(sampler, tmp_path, formula, monkeypatch):
+    """Workers of a database that start together may all find no trial, and queue the first ones."""
+    enqueue = optuna.Study.enqueue_trial
+    monkeypatch.setattr(
+        optuna.Study, "enqueue_trial", lambda self, point, **_: [enqueue(self, point) for _ in range(2)]
+    )
+    study = tune.search(TINY, tmp_path, trials=4, space=SPACE, sampler=sampler)
+    assert len({str(trial.settings) for trial in study.trials}) == len(study.trials) == 4
 
 
 def test_a_blow_up_is_the_worst_outcome_and_any_other_error_the_end(tmp_path, monkeypatch):

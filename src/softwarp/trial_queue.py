@@ -177,21 +177,21 @@ class TrialQueue:
         self.study.tell(trial.number, state=TrialState.FAIL)
 
     def fill(self, points: list[dict[str, Any]]) -> int:
-        """Queue the points of a grid, unless they are there; return how many they are."""
+        """Queue points, unless they are there; return how many they are.
+
+        Workers of a database may queue a point at the same moment: the second one is surplus.
+        """
         with self.turn():
             for point in points:
                 self.study.enqueue_trial(point, skip_if_exists=True)
         return len(points)
 
-    def work(
-        self, attempt: Callable[[optuna.Trial], float], trials: int | None, *, distinct: bool = False
-    ) -> None:
+    def work(self, attempt: Callable[[optuna.Trial], float], trials: int | None) -> None:
         """Take the next trial and tell what it reached; wait a moment if others have taken all.
 
         Args:
             attempt: returns the value of a trial.
             trials: how many are asked for.
-            distinct: never twice with the same parameters.
         """
         judged = False
         with ExitStack() as turn:
@@ -207,7 +207,7 @@ class TrialQueue:
                 trial.set_user_attr(WORKER, self.me)
                 turn.close()
                 try:
-                    if self.is_surplus(trial.number, trials, distinct=distinct):
+                    if self.is_surplus(trial.number, trials):
                         raise SurplusError
                     value = attempt(trial)
                 except (SurplusError, optuna.TrialPruned, UpdateFinishedTrialError):
@@ -225,8 +225,8 @@ class TrialQueue:
                 if not judged:  # else others took this worker for dead, and its trial away: theirs counts
                     raise
 
-    def is_surplus(self, number: int, trials: int | None, *, distinct: bool) -> bool:
-        """Return whether a trial is one too many: those with lower numbers are enough, or the same.
+    def is_surplus(self, number: int, trials: int | None) -> bool:
+        """Return whether a trial is one too many: those before it are enough, or it was queued twice.
 
         The storage numbers trials one by one, so all workers come to the same answer without a lock.
         """
@@ -234,7 +234,8 @@ class TrialQueue:
         alive = [each for each in before if each.state != TrialState.FAIL]
         if trials is not None and len(alive) >= trials:
             return True
-        return distinct and any(_given(each) == _given(own) for each in alive)
+        point = own.system_attrs.get("fixed_params")
+        return point is not None and any(each.system_attrs.get("fixed_params") == point for each in alive)
 
     def put_back(self, trial: optuna.Trial) -> None:
         """Queue a trial that this worker gives up; optuna then marks the first one as failed."""
@@ -248,10 +249,6 @@ class TrialQueue:
 
     def waiting(self) -> bool:
         return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-
-
-def _given(trial: FrozenTrial) -> Any:
-    return trial.params or trial.system_attrs.get("fixed_params")
 
 
 def with_driver(url: str) -> str:

@@ -130,7 +130,7 @@ def search(
             queue.fill([own_point(recipe, space)])
         bar = None if progress is None else progress.add_task("trials", total=trials)
         while not _complete(queue, trials, hours):
-            queue.work(attempt, trials, distinct=sampler == "grid")
+            queue.work(attempt, trials)
             _keep_weights_of_best(_trials(queue.study, space, folder))
             if progress is not None and bar is not None:
                 progress.update(bar, completed=queue.count()[0])

@@ -28,16 +28,20 @@ POOR = {"uncorrupted": {"0": 0.7}, "gaussian": {"2": 0.7, "4": 0.6}, "jigsaw": {
 GOOD["cutout"], POOR["cutout"] = {"2": 0.7, "4": 0.5}, {"2": 0.5, "4": 0.4}
 
 
-@pytest.fixture
-def summary():
+def summarised(seeds):
     buffer = io.BytesIO()
     Image.new("RGB", (24, 24), (200, 90, 40)).save(buffer, "PNG")
     runs = [
         {"title": title, "loss": "hist", "seeds": seeds, "values": outcome(each, seeds=seeds)}
-        for title, each, seeds in (("good", GOOD, 1), ("poor $", POOR, 2))
+        for title, each, seeds in zip(("good", "poor $"), (GOOD, POOR), seeds, strict=True)
     ]
     example = base64.b64encode(buffer.getvalue()).decode()
     return noise.summarise(seed=0, classes=5, images=50, example=example, runs=runs)
+
+
+@pytest.fixture
+def summary():
+    return summarised((1, 2))
 
 
 def test_means_drops_and_ranks(summary):
@@ -49,14 +53,18 @@ def test_means_drops_and_ranks(summary):
     json.dumps(summary)
 
 
-def test_the_table_marks_the_best_of_each_corruption(summary):
-    table = noise.table(summary)
+def test_the_table_marks_the_best_of_each_corruption_if_there_are_seeds():
+    table = noise.table(summarised((2, 2)))
     rows = {row[0].text: row[1:] for row in table.rows}
-    assert [cell.text for cell in rows["gaussian"]] == ["60.0", "65.0 ± 0.0"]
+    assert [cell.text for cell in rows["gaussian"]] == ["60.0 ± 0.0", "65.0 ± 0.0"]
     assert [cell.best for cell in rows["gaussian"]] == [False, True]
     assert [cell.best for cell in rows["jigsaw"]] == [True, False]
     assert [cell.text for cell in rows["mean drop"]] == ["30.0", "30.0"]
     assert [cell.text for cell in rows["mean rank"]] == ["1.3", "1.7"]
+    assert [cell.text for cell in rows["mean of corruptions"]] == ["50.0 ± 0.0", "40.0 ± 0.0"]
+    one = noise.table(summarised((1, 1)))
+    assert one.title.endswith("one seed each")
+    assert not any(cell.best or cell.second for row in one.rows for cell in row)
 
 
 def test_figures_carry_their_numbers(summary):

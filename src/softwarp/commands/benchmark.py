@@ -25,7 +25,9 @@ def benchmark(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of the search, for each loss.")] = 10,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the comparison, for each loss.")] = 3,
-    output: Annotated[Path, typer.Option(help="Folder of the study.")] = Path("runs/benchmark"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the study.")] = Path(
+        "runs/benchmark"
+    ),
     storage: Annotated[
         str | None, typer.Option(help="Database of the searches, like postgresql://USER@HOST/NAME.")
     ] = None,
@@ -57,7 +59,7 @@ def benchmark(
     from softwarp.commands.recipes import choose
     from softwarp.files import write_json
     from softwarp.memory import freed_memory_kept
-    from softwarp.report.benchmark import benchmark_table
+    from softwarp.report.benchmark import MARKS, benchmark_table
     from softwarp.report.write import write_report
     from softwarp.tasks import work
 
@@ -78,6 +80,7 @@ def benchmark(
     write_files(output, "benchmark", shown)
     write_report(output / "report.html", [output], command)
     Console().print(shown.terminal())
+    typer.echo(MARKS)
     typer.echo(f"report: {printable(str(output))}/report.html; also benchmark.json, .md and .tex")
 
 

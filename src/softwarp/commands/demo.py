@@ -8,7 +8,7 @@ import typer
 
 def demo(
     output: Annotated[
-        Path, typer.Option(help="Folder for the three runs, demo.json and report.html.")
+        Path, typer.Option("--output", "-o", help="Folder for the three runs, demo.json and report.html.")
     ] = Path("runs/demo"),
     seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Seed of initial weights, batches and clustering.")

@@ -32,7 +32,9 @@ def reality_check(
     reproductions: Annotated[
         int, typer.Option(min=2, help="Runs with the best settings, for each loss; 10 in the paper.")
     ] = 10,
-    output: Annotated[Path | None, typer.Option(help="Folder of the study. Default: runs/RECIPE.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the study. Default: runs/RECIPE.")
+    ] = None,
     storage: Annotated[
         str | None, typer.Option(help="Database of the searches, like postgresql://USER@HOST/NAME.")
     ] = None,

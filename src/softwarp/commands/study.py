@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 # What every study takes; `progress` comes from here, too.
 Output = Annotated[
-    Path | None, typer.Option(help="Folder of the study. Default: runs/study_NAME, or study_NAME_quick.")
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Folder of the study. Default: runs/study_NAME, or study_NAME_quick."
+    ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Under a minute, with poor figures.")]
 Results = Annotated[Path | None, typer.Option(help="Also write the summary to FOLDER/study_NAME.json.")]
@@ -95,10 +98,10 @@ def run_study(
         found = module.main(**options, output=folder, quick=quick, progress=progress)
     about = {"study": name, "paper": module.PAPER, "command": command_line(sys.argv[1:])}
     summary = about | found | {"environment": environment()}
-    write_json(folder / "summary.json", summary)
+    shown: Table = module.table(summary)
+    write_json(folder / "summary.json", summary | {"title": shown.title})
     if results is not None:
         write_json(results / f"study_{name}.json", summary)
-    shown: Table = module.table(summary)
     write_files(folder, "table", shown)
     for stem, drawing in module.draw(summary).items():
         write_drawing(folder / stem, drawing)

@@ -25,7 +25,7 @@ def train(
         typer.Option(help="Your images, FOLDER/CLASS/IMAGE or a CSV file (path,label); needs no recipe."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: runs/RECIPE-PROTOCOL.")
+        Path | None, typer.Option("--output", "-o", help="Folder of the run. Default: runs/RECIPE-PROTOCOL.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Fail unless there is a run to resume.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Restart, even if the folder holds a run.")] = False,

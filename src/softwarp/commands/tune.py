@@ -25,7 +25,7 @@ def tune(
         Path | None, typer.Option(help="Your images, FOLDER/CLASS/IMAGE or a CSV file; needs no recipe.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the search. Default: runs/RECIPE-tune.")
+        Path | None, typer.Option("--output", "-o", help="Folder of the search. Default: runs/RECIPE-tune.")
     ] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Trials of all workers together. Default: 30.")

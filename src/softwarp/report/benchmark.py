@@ -14,6 +14,11 @@ from softwarp.tables import Cell, Row, Table, metric_table
 
 SHOWN = 3  # losses whose runs follow
 
+MARKS = (
+    "* : the choice of test classes does not explain the difference; ** : neither does the choice of seeds. "
+    "Both at 5% after Holm's correction for all pairs."
+)
+
 
 def benchmark_parts(outcome: Benchmark) -> list[Part]:
     """Return what was compared, how far each loss is behind the best, and how it was made."""
@@ -31,9 +36,7 @@ def benchmark_parts(outcome: Benchmark) -> list[Part]:
             f"{outcome.classes['evaluated']} other classes ({outcome.images['evaluated']} images).",
             tables=[shown],
             note="Behind the best: the paired difference of MAP@R, with its 95% interval over seeds "
-            "(Student's t) and over test classes (bootstrap). * : the choice of test classes does not "
-            "explain the difference; ** : neither does the choice of seeds. Both at 5% after Holm's "
-            "correction for all pairs.",
+            f"(Student's t) and over test classes (bootstrap). {MARKS}",
         ),
         Part(
             title="How far behind",

@@ -82,7 +82,8 @@ def _draw_curves(
             if key == "avg_dtp" and None not in radii:
                 (drawn[f"alpha of {title}"],) = axes.plot(epochs, radii, "--", color=colour, linewidth=1)
     axes.set(title=CURVES[key], xlabel="epoch")
-    if key == "loss" and all(row["loss"] > 0 for row in rows):
+    losses = [row["loss"] for row in rows]
+    if key == "loss" and 0 < 10 * min(losses) < max(losses):
         axes.set(yscale="log")
         axes.yaxis.set_major_formatter(LogFormatter())
         axes.yaxis.set_minor_formatter(LogFormatter())

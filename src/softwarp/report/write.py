@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def study_parts(folder: Path) -> list[Part]:
         tuple(Cell(str(claim[key])) for key in ("claim", "verdict", "numbers"))
         for claim in summary.get("claims", [])
     ]
-    tables = [from_markdown((folder / "table.md").read_text())]
+    table = from_markdown((folder / "table.md").read_text())
+    tables = [replace(table, title=summary.get("title", ""))]
     if claims:
         tables.append(Table(("claim", "verdict", "numbers"), tuple(claims), words=3))
     return [
