@@ -70,12 +70,19 @@ def dump_recipe(recipe: Recipe) -> str:
 
 
 def deciding_settings(settings: Any) -> dict[str, Any]:
-    """Return what decides the outcome of a run, with dotted keys like phases.0.epochs."""
-    return {
-        key: value
-        for key, value in _flat(settings).items()
-        if key not in FREE and key.split(".")[0] not in FREE
-    }
+    """Return what decides the outcome of a run, with dotted keys like phases.0.epochs.
+
+    A study has the settings of its runs below `recipe` or `base`.
+
+    >>> deciding_settings({"seed": 0, "recipe": {"data": {"name": "cub", "root": "/data"}}})
+    {'seed': 0, 'recipe.data.name': 'cub'}
+    """
+    found = {}
+    for key, value in _flat(settings).items():
+        inner = key.removeprefix("recipe.").removeprefix("base.")
+        if inner not in FREE and inner.split(".")[0] not in FREE:
+            found[key] = value
+    return found
 
 
 def difference_of(there: Any, asked: Any) -> str:

@@ -99,7 +99,8 @@ def run_study(
     about = {"study": name, "paper": module.PAPER, "command": command_line(sys.argv[1:])}
     summary = about | found | {"environment": environment()}
     shown: Table = module.table(summary)
-    write_json(folder / "summary.json", summary | {"title": shown.title})
+    summary["title"] = shown.title
+    write_json(folder / "summary.json", summary)
     if results is not None:
         write_json(results / f"study_{name}.json", summary)
     write_files(folder, "table", shown)

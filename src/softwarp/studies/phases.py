@@ -198,6 +198,8 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
                 label=f"alpha {ALPHAS[course]}",
             )
     left.set(yticks=range(len(rows)), yticklabels=[row["title"] for _, row in rows], xlabel="Recall@1 (%)")
+    left.xaxis.set_major_locator(MaxNLocator(5))
+    left.tick_params(axis="y", labelsize=8)
     left.invert_yaxis()
     for alpha in summary["alphas"]:
         right.axhline(alpha, color="grey", linestyle=":", linewidth=1)
