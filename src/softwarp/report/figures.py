@@ -83,7 +83,7 @@ def _draw_curves(
                 (drawn[f"alpha of {title}"],) = axes.plot(epochs, radii, "--", color=colour, linewidth=1)
     axes.set(title=CURVES[key], xlabel="epoch")
     losses = [row["loss"] for row in rows]
-    if key == "loss" and 0 < 10 * min(losses) < max(losses):
+    if key == "loss" and losses and 0 < 10 * min(losses) < max(losses):
         axes.set(yscale="log")
         axes.yaxis.set_major_formatter(LogFormatter())
         axes.yaxis.set_minor_formatter(LogFormatter())

@@ -108,8 +108,9 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
     data = entries[0].runs[0].recipe().data
     name = Path(data.root or data.name).name if data.name in ("folder", "csv") else data.name
     title = f"{name}: {first.classes.evaluated:,} {first.split} classes"
-    several = any(len(entry.runs) > 1 for entry in entries)
-    seeds = "mean and deviation over seeds. " if several else "one seed, which cannot tell luck from merit. "
+    seeds = "one seed each, which cannot tell luck from merit. " * (len(entries) > 1)
+    if any(len(entry.runs) > 1 for entry in entries):
+        seeds = "mean and deviation over seeds. "
     untrained = ", ".join(entry.title for entry in entries if not entry.repeats.runs[0].epochs)
     frozen = f" Not trained, the features of the backbone as they are: {untrained}." if untrained else ""
     results = Part(
