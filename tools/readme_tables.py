@@ -150,15 +150,16 @@ def automatic_table(content: dict[str, Any]) -> str:
     """Return the automatic and the tuned losses from both starts, a table per data set."""
     parts = []
     for data, title in (("glyphs", "glyphs, test characters"), ("cub", "CUB, classes 51 to 100")):
-        names, found = [f"{row} from {start}" for row in LOSSES for start in STARTS], content.get(data, {})
-        if not set(names) <= set(found.get("rows", {})):
-            continue  # not complete yet
+        found, every = content[data], [f"{row} from {start}" for row in LOSSES for start in STARTS]
+        names = [name for name in every if name in found["rows"]]
         rows = [Row((name,), *(found["rows"][name][key] for key in ("mean", "deviation"))) for name in names]
         table = metric_table(rows, ("recall@1", "map@r", "avg_dtp"), (title,))
-        trials = {len(search["trials"]) for search in found["searches"].values()}
+        trials = {len(search["trials"]) for search in found.get("searches", {}).values()}
+        searched = f"; each search had {'/'.join(map(str, trials))} trials" if trials else ""
+        missing = f"; {len(every) - len(names)} rows are not trained yet" if names != every else ""
         parts.append(
-            f"{table.markdown()}\nMean and deviation over {found['seeds']} seeds; each search had "
-            f"{'/'.join(map(str, trials))} trials. By `{found['command']}` "
+            f"{table.markdown()}\nMean and deviation over {found['seeds']} seeds{searched}{missing}. "
+            f"By `{found['command']}` "
             "([results/automatic_warp.json](../results/automatic_warp.json)).\n"
         )
     return "\n".join(parts)
