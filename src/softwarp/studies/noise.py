@@ -285,7 +285,7 @@ def _strip(summary: Mapping[str, Any]) -> Drawing:
     names = [name for name in summary["runs"][0]["values"] if name != CLEAN]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(summary["example"]))))
     image = torch.from_numpy(pixels.copy()).reshape(*pixels.shape[:2], -1).permute(2, 0, 1)
-    drawing = Figure(figsize=(1.25 * (1 + len(names)), 1.3 * len(SHOWN)), layout="constrained")
+    drawing = Figure(figsize=(1 + len(names), 1.05 * len(SHOWN)), layout="constrained")
     grid = drawing.subplots(len(SHOWN), 1 + len(names))
     for row, severity in enumerate(SHOWN):
         for axes, name in zip(grid[row], (CLEAN, *names), strict=True):
