@@ -8,11 +8,12 @@ import torch
 from support.tiny_runs import PHASE, Bars, losses_of, outcome, tiny, two_processes
 
 from softwarp.losses import LOSSES
+from softwarp.losses.automatic import FLOOR, PLACED
 from softwarp.models.embedder import Embedder
 from softwarp.overrides import change_loss
 from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
-from softwarp.start import PER_CLASS, proxy_rate, sampled_items
+from softwarp.start import PER_CLASS, proxy_rate, sampled_items, start_run
 from softwarp.train import StoppedError, train
 
 NOTHING = {**PHASE, "epochs": 0}
@@ -73,6 +74,18 @@ def test_proxies_start_at_class_means(name, tmp_path):
         mean = mean / mean.norm()
     assert job.source.labels[:13].tolist() == [0] * 12 + [1]
     torch.testing.assert_close(vectors[0], mean, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_gap_from_class_means_is_believed_if_the_network_is_pretrained(sharded, tmp_path):
+    loss = with_loss("warped_softmax", scale="auto", alpha="auto") | {"sharded": sharded}
+    recipe = tiny(loss=loss, phases=[NOTHING])
+    job = started(recipe, tmp_path / "untrained")
+    lengths = (job.loss.loss if sharded else job.loss).lengths
+    assert lengths.share == FLOOR
+    job.recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"pretrained": True})})
+    start_run(job)
+    assert lengths.share == PLACED
 
 
 def started(recipe, folder):

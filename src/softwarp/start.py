@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from softwarp import processes
 from softwarp.evaluate import embed_images
 from softwarp.job import Job
-from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_classes
+from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_classes, proxies_placed
 from softwarp.models.principal import class_means, principal_head
 from softwarp.recipe import Phase
 
@@ -80,6 +80,8 @@ def start_proxies(job: Job, inputs: Tensor, labels: Tensor) -> None:
         )
     parts = [job.model.from_head_input(part.to(vectors)).cpu() for part in inputs.split(4096)]
     vectors.copy_(class_means(torch.cat(parts), labels, here, unit=job.loss.distance == "cosine"))
+    if job.recipe.model.pretrained:  # the means of an untrained network do not tell classes apart yet
+        proxies_placed(job.loss)
 
 
 def proxy_rate(job: Job, phase: Phase) -> float:

@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softwarp.losses import EuclideanSoftmaxLoss, WarpedSoftmaxLoss, build_loss, warped_softmax_loss
-from softwarp.losses.automatic import MEMORY, SAMPLED, SHOWN, class_scatter, mean_gap, mean_square_distance
-from softwarp.losses.contract import readings_of
+from softwarp.losses.automatic import (
+    FLOOR,
+    MEMORY,
+    PLACED,
+    SAMPLED,
+    class_scatter,
+    mean_gap,
+    mean_square_distance,
+)
+from softwarp.losses.contract import proxies_placed, readings_of
 
 CLASSES, SIZE = 7, 5
 BOTH = pytest.mark.parametrize("kind", [WarpedSoftmaxLoss, EuclideanSoftmaxLoss])
@@ -124,18 +132,23 @@ def test_the_scale_follows_the_gap_of_past_batches():
 
 
 @BOTH
-def test_a_gap_that_the_first_batch_shows_is_the_least(kind):
+@pytest.mark.parametrize(("noise", "placed"), [(1.0, True), (1.0, False), (4.0, True)])
+def test_where_proxies_were_placed_the_gap_of_the_first_batch_is_the_least(kind, noise, placed):
     """From class means, close classes would otherwise keep the scale of classes far apart."""
     loss, generator = automatic(kind), torch.Generator().manual_seed(1)
     labels = torch.arange(CLASSES).repeat(4)
     with torch.no_grad():
         loss.proxies.copy_(torch.randn(CLASSES, SIZE, generator=generator))
-    near = loss.proxies.detach()[labels] + torch.randn(len(labels), SIZE, generator=generator)
+    if placed:
+        proxies_placed(loss)
+    near = loss.proxies.detach()[labels] + noise * torch.randn(len(labels), SIZE, generator=generator)
     gap = mean_gap(near, loss.proxies.detach(), labels).item()
     reach = mean_square_distance(near, loss.proxies.detach()).mean().sqrt().item()
-    assert SHOWN * reach < gap < 0.5 * reach
+    assert gap < FLOOR * reach
+    assert (gap > PLACED * reach) == (noise == 1)
     loss(near, labels)
-    expected = pytest.approx((math.log(CLASSES - 1) + 1) / gap)
+    least = max(gap, PLACED * reach) if placed else FLOOR * reach
+    expected = pytest.approx((math.log(CLASSES - 1) + 1) / least)
     assert readings_of(loss)["scale"] == expected
     loss(torch.zeros_like(near), labels)  # the gap is smaller now, the scale is not larger
     assert loss.lengths.gap.item() < gap

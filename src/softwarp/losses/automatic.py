@@ -6,7 +6,7 @@
 |---------|------|------|
 | gap     | distance to the other proxies minus that to its own | moving mean over past batches |
 | reach   | rms distance of embeddings to all proxies | first batch |
-| least   | the gap if it is above a fifth of the reach, otherwise half of the reach | first batch |
+| least   | half of the reach; if proxies start at class means, the gap or a tenth of the reach | first batch |
 | scatter | rms distance of embeddings to the mean of their class | first batch of a phase that says auto |
 
 docs/loss.md derives them. The distance to the other proxies is a root mean square, for which no N x C matrix
@@ -24,8 +24,8 @@ from softwarp.losses.distances import widen
 
 Auto = str  # "auto", or "auto:2" for twice that
 MARGIN = 1.0  # log-odds of the typical sample for its own class
-FLOOR = 0.5  # of the reach: proxies that start anywhere show no gap yet
-SHOWN = 0.2  # of the reach: a larger gap in the first batch is none of chance
+FLOOR = 0.5  # of the reach, the least gap: proxies that start anywhere show none yet
+PLACED = 0.1  # the same at class means: ten samples that have nothing in common lie as close to their mean
 MEMORY = 50  # batches in the moving mean
 SAMPLED = 1024  # proxies that m and v are taken from at most, evenly spaced
 
@@ -110,6 +110,7 @@ def class_scatter(embeddings: Tensor, labels: Tensor) -> Tensor:
 class Lengths(nn.Module):
     """The lengths that the batches of training showed; a state dict holds them."""
 
+    share: Tensor
     reach: Tensor
     least: Tensor
     gap: Tensor
@@ -117,10 +118,15 @@ class Lengths(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.register_buffer("share", torch.tensor(FLOOR))
         self.register_buffer("reach", torch.tensor(0.0))  # before the first batch
         self.register_buffer("least", torch.tensor(0.0))
         self.register_buffer("gap", torch.tensor(0.0))
         self.register_buffer("batches", torch.tensor(0))
+
+    def believe(self) -> None:
+        """Take the gap of the first batch for what it is, because proxies lie where their classes do."""
+        self.share.fill_(PLACED)
 
     def scale(self, num_classes: int, reach: float) -> float:
         """Return the scale for the next batch, where `reach` is that of the first."""
@@ -140,7 +146,7 @@ class Lengths(nn.Module):
         """Take a batch of training with this gap into account."""
         if not self.batches:
             self.reach.fill_(reach)
-            self.least.copy_(gap if gap > SHOWN * reach else FLOOR * gap.new_tensor(reach))
+            self.least.copy_(gap.clamp_min(float(self.share) * reach))
         self.batches += 1
         share = 1 / min(int(self.batches), MEMORY)
         self.gap += share * (gap - self.gap)

@@ -236,6 +236,12 @@ def start_phase(loss: nn.Module, settings: Mapping[str, Any]) -> None:
         raise ValueError(f"{title} cannot take {dict(settings)}: {error}") from error
 
 
+def proxies_placed(loss: nn.Module) -> None:
+    """Tell a loss that its class vectors were put where their classes are; few have a use for it."""
+    if hasattr(loss, "proxies_placed"):
+        loss.proxies_placed()  # type: ignore[operator]
+
+
 def readings_of(loss: nn.Module) -> dict[str, float]:
     """Return what a loss says of its settings as they are now, nothing for one that says nothing.
 

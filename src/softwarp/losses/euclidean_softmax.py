@@ -98,6 +98,10 @@ class EuclideanSoftmaxLoss(nn.Module):
         reach = self.lengths.first_reach(embeddings, proxies)
         return factor_of(self.scale) * self.lengths.scale(self.num_classes, reach), reach
 
+    def proxies_placed(self) -> None:
+        """Say that the proxies were put where their classes are, before the first batch."""
+        self.lengths.believe()
+
     def readings(self) -> dict[str, float]:
         """Return the scale as the next batch meets it; nothing before the first, where it is automatic."""
         return self.lengths.readings(self.scale, self.num_classes)

@@ -30,6 +30,7 @@ from softwarp.losses.contract import (
     ClassSoftmax,
     Shard,
     class_vectors_of,
+    proxies_placed,
     readings_of,
     start_phase,
 )
@@ -90,6 +91,10 @@ class ShardedLoss(nn.Module):
     def start_phase(self, **settings: Any) -> None:
         """Give the loss the settings of a new phase."""
         start_phase(self.loss, settings)
+
+    def proxies_placed(self) -> None:
+        """Say that the class vectors were put where their classes are."""
+        proxies_placed(self.loss)
 
     def readings(self) -> dict[str, float]:
         """Return what the loss says of its settings."""

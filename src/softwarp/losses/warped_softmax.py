@@ -344,6 +344,10 @@ class WarpedSoftmaxLoss(nn.Module):
         if isinstance(self.scale, str):
             self.lengths.learn(gap(), reach)
 
+    def proxies_placed(self) -> None:
+        """Say that the proxies were put where their classes are, before the first batch."""
+        self.lengths.believe()
+
     def readings(self) -> dict[str, float]:
         """Return scale and alpha as the next batch meets them; what no batch has decided yet is left out."""
         alpha = {} if self.alpha_due else {"alpha": float(self.alpha.mean())}

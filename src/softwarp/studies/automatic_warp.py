@@ -1,4 +1,4 @@
-"""What an automatic warp gives away: no search at all, beside tuned losses, from both starts.
+"""What an automatic warp gives away: losses without a search beside tuned ones, from both starts.
 
     python -m softwarp.studies.automatic_warp glyphs
     python -m softwarp.studies.automatic_warp cub data.root=CUB_200_2011     -> results/automatic_warp.json
@@ -39,6 +39,8 @@ METRICS = ("recall@1", "map@r", "avg_dtp")
 AUTOMATIC = {"scale": "auto", "alpha": "auto"}
 LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
     "automatic warp": ("warped_softmax", AUTOMATIC),
+    "automatic Euclidean softmax": ("euclidean_softmax", {"scale": "auto"}),
+    "default ProxyNCA++": ("proxy_nca_pp", {}),
     "tuned warp": ("warped_softmax", AUTOMATIC),
     "tuned Euclidean softmax": ("euclidean_softmax", {"scale": "auto"}),
     "tuned ProxyNCA++": ("proxy_nca_pp", {}),
