@@ -1,7 +1,9 @@
 import pytest
+import torch
 from support.pictures import pictures
 
-from softwarp.choice import choose, fold_recipes, read_looks, trained_as
+from softwarp.choice import FOLD_SEED, choose, fold_recipes, read_looks, trained_as, why_not
+from softwarp.data.splits import SplitPlan, divide
 from softwarp.models.backbones import build_backbone
 from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
@@ -39,6 +41,16 @@ def test_the_difference_is_paired_by_class():
     assert choice.chosen.epochs == 2
     assert choice.chosen.interval == pytest.approx((0.01, 0.01))
     assert "2 epochs, 25% of the way" in choice.sentence()
+
+
+def test_a_half_without_a_class_of_two_images_cannot_judge():
+    plan = SplitPlan("validation", fold=0, folds=2, fold_seed=FOLD_SEED)
+    splits = [*["train"] * 24, *["test"] * 4]
+    kept = divide(torch.arange(14).repeat(2).sort().values.numpy(), splits, plan).train
+    labels = torch.cat([torch.arange(12), torch.from_numpy(kept).div(2, rounding_mode="floor").unique()])
+    assert why_not(labels, choosing=False) == ""
+    assert "half" in why_not(labels, choosing=True)
+    assert why_not(torch.arange(12).repeat(2), choosing=True) == ""
 
 
 @pytest.mark.parametrize(

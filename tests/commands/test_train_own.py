@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from softwarp.budget import Pace
 from softwarp.cli import app
+from softwarp.data.splits import fold_classes, given_or_drawn
 from softwarp.runs import Run
 from softwarp.train import train
 
@@ -113,6 +114,19 @@ def test_too_few_classes_to_choose_by_leave_the_frozen_features(tmp_path):
     said = answer(draw(tmp_path / "images", classes=4), tmp_path / "run")
     assert said.exit_code == 0, said.output
     assert "too few to tell whether training helps; 4 are needed" in said.stdout
+    assert Run(tmp_path / "run").result().epochs == 0
+
+
+def test_a_half_of_single_images_leaves_the_frozen_features(tmp_path):
+    root = draw(tmp_path / "images", images=2)
+    names = [path.name for path in sorted(root.iterdir())]
+    roles = given_or_drawn(np.arange(12), None)
+    trained = [name for name, role in zip(names, roles, strict=True) if role == "train"]
+    for place in fold_classes(np.arange(9), folds=2, seed=0)[0]:
+        (root / trained[place] / "1.png").unlink()
+    said = answer(root, tmp_path / "run")
+    assert said.exit_code == 0, said.output
+    assert "a single image" in said.stdout
     assert Run(tmp_path / "run").result().epochs == 0
 
 

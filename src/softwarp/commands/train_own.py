@@ -17,7 +17,7 @@ from softwarp.budget import (
     parse_budget,
     whole_looks,
 )
-from softwarp.choice import FEWEST_CLASSES, choose, fold_recipes, read_looks, trained_as
+from softwarp.choice import choose, fold_recipes, read_looks, trained_as, why_not
 from softwarp.commands.progress import note
 from softwarp.data.sources import load_source
 from softwarp.files import write_json
@@ -54,13 +54,9 @@ def settle(
     device = start_accelerator(recipe, folder).device
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     source = load_source(plan=recipe.evaluation.plan(), **settings)
-    classes = int((source.labels.bincount() > 1).sum())  # a single image has nothing to find
-    if classes < FEWEST_CLASSES:
-        return trained_as(recipe, 0, 0.0), (
-            f"chosen: the frozen features, because {classes} training classes with two images or more are "
-            f"too few to tell whether training helps; {FEWEST_CLASSES} are needed"
-        )
     choosing = recipe.evaluation.fold is None
+    if reason := why_not(source.labels, choosing=choosing):
+        return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}"
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
     work = Work(len(source.labels), judged, choosing, seeds, observed)
