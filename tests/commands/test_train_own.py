@@ -137,6 +137,12 @@ def test_a_fold_that_was_asked_for_is_trained_and_said_to_be_unchecked(finished,
     assert Run(tmp_path).result().epochs == 1
 
 
+def test_a_batch_larger_than_the_classes_is_refused_before_the_choice(finished, tmp_path):
+    said = answer(finished[0], tmp_path / "run", "phases.0.epochs=1", "data.max_classes=4")
+    assert "only 4 classes; lower batches.classes" in str(said.exception)
+    assert not (tmp_path / "run").exists()
+
+
 def test_validation_classes_choose_nothing(tmp_path):
     words = ("--protocol", "validation", "phases.0.epochs=1")
     root = draw(tmp_path / "more", classes=22, images=2)

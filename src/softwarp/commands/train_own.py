@@ -21,7 +21,7 @@ from softwarp.choice import choose, fold_recipes, read_looks, trained_as, why_no
 from softwarp.commands.progress import note
 from softwarp.data.sources import load_source
 from softwarp.files import write_json
-from softwarp.job import start_accelerator
+from softwarp.job import build_batches, start_accelerator
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import check_batches
 from softwarp.runs import Run
@@ -54,6 +54,7 @@ def settle(
     device = start_accelerator(recipe, folder).device
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     source = load_source(plan=recipe.evaluation.plan(), **settings)
+    build_batches(recipe.batches, source.labels, recipe.seed)  # refused now, not after the choice
     choosing = recipe.evaluation.fold is None
     if reason := why_not(source.labels, choosing=choosing):
         return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}"
