@@ -110,6 +110,25 @@ def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path,
     assert Run(tmp_path / "run").result().metrics == Run(folder).result().metrics
 
 
+def test_a_fresh_start_that_is_stopped_leaves_no_earlier_run_to_resume(tmp_path, monkeypatch):
+    root, folder, looked = draw(tmp_path / "images"), tmp_path / "run", train.__globals__["end_epoch"]
+    assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
+    assert answer(root, folder, "phases.0.epochs=1", "--fresh", "loss.settings.k1=2").exit_code == 1
+    assert Run(folder).finished()  # what is refused removes nothing
+
+    def stop(*inputs):
+        signal.raise_signal(signal.SIGINT)
+        return looked(*inputs)
+
+    monkeypatch.setattr("softwarp.train.end_epoch", stop)
+    assert answer(root, folder, "phases.0.epochs=1", "--fresh").exit_code == 130
+    assert not list(folder.glob("**/result.json"))
+    monkeypatch.setattr("softwarp.train.end_epoch", looked)
+    again = answer(root, folder, "phases.0.epochs=1")
+    assert again.exit_code == 0, again.output
+    assert "already finished" not in again.stderr
+
+
 def test_too_few_classes_to_choose_by_leave_the_frozen_features(tmp_path):
     said = answer(draw(tmp_path / "images", classes=4), tmp_path / "run")
     assert said.exit_code == 0, said.output

@@ -21,7 +21,7 @@ from softwarp.choice import choose, fold_recipes, read_looks, trained_as, why_no
 from softwarp.commands.progress import note
 from softwarp.data.sources import load_source
 from softwarp.files import write_json
-from softwarp.job import build_batches, start_accelerator
+from softwarp.job import build_batches, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import check_batches
 from softwarp.runs import Run
@@ -51,10 +51,13 @@ def settle(
         fresh: measures and chooses again, whatever an earlier command found.
     """
     check_batches(recipe)
-    device = start_accelerator(recipe, folder).device
+    accelerator = start_accelerator(recipe, folder)
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     source = load_source(plan=recipe.evaluation.plan(), **settings)
     build_batches(recipe.batches, source.labels, recipe.seed)  # refused now, not after the choice
+    if fresh:
+        prepare(recipe, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
+        processes.from_main(lambda: _clear(folder))
     choosing = recipe.evaluation.fold is None
     if reason := why_not(source.labels, choosing=choosing):
         return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}"
@@ -63,7 +66,9 @@ def settle(
     work = Work(len(source.labels), judged, choosing, seeds, observed)
     given = {change.partition("=")[0] for change in changes}
     plan = processes.from_main(
-        lambda: _plan(recipe, source, work, folder / "choice" / "plan.json", device, given, budget, fresh)
+        lambda: _plan(
+            recipe, source, work, folder / "choice" / "plan.json", accelerator.device, given, budget, fresh
+        )
     )
     recipe = _planned(recipe, plan)
     note(f"expected time: {_minutes(plan.seconds)} ({_what(plan, work)})")
@@ -93,6 +98,14 @@ def settle(
     if processes.is_main():
         write_json(folder / "choice" / "choice.json", choice.model_dump(mode="json", by_alias=True))
     return trained_as(recipe, choice.chosen.epochs, choice.chosen.share), choice.sentence()
+
+
+def _clear(folder: Path) -> None:
+    """Remove all earlier runs: if this command is stopped, the next one must not take them for its own."""
+    for place in (folder, *folder.glob("seed-*"), *folder.glob("choice/fold-*")):
+        if place.is_dir():
+            with Run(place).locked():
+                Run(place).clear()
 
 
 def _plan(
