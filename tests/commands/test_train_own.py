@@ -192,6 +192,22 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
     assert (plans["1s"]["crop"], plans["1s"]["epochs"]) == (192, 0)
 
 
+def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
+    measured = []
+    monkeypatch.setattr("softwarp.train.train", None)
+    monkeypatch.setattr(
+        "softwarp.commands.train_own.measure_pace",
+        lambda model, *_: measured.append(model.embedding_size) or Pace(1.0, 1.0, 1.0),
+    )
+    root, folder = draw(tmp_path / "images"), tmp_path / "run"
+    one, three = (answer(root, folder, "phases.0.epochs=4", "--seeds", seeds).stderr for seeds in "13")
+    assert measured == [8]
+    assert "expected time: 21 minutes" in one
+    assert "expected time: 34 minutes" in three
+    answer(root, folder, "phases.0.epochs=4", "model.embedding_size=16")
+    assert measured == [8, 16]
+
+
 def test_a_slower_machine_than_planned_trains_fewer_epochs_and_resumes_so(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.own_data.STEPS", 4)
     monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))

@@ -128,14 +128,18 @@ def _plan(
         "fewest": epochs if "phases.0.epochs" in given else whole_looks(epochs)[0],
         "budget": None if budget is None else parse_budget(budget),
     }
+    timed = {"model": recipe.model.model_dump(mode="json"), "images": work.trained}
     if file.is_file() and not fresh:
         found = json.loads(file.read_text())
-        if found.get("asked") == asked and "pace" in found["plan"]:  # a plan of version 0.1 has none
-            return Plan(**found["plan"] | {"pace": Pace(**found["plan"]["pace"])})
+        same = found.get("asked") == asked and found.get("timed", timed) == timed
+        if same and "pace" in found["plan"]:  # a plan of version 0.1 has none
+            pace = Pace(**found["plan"]["pace"])
+            seconds = work.seconds(pace, found["plan"]["epochs"])  # perhaps for more seeds
+            return Plan(**found["plan"] | {"pace": pace, "seconds": seconds})
     file.parent.mkdir(parents=True, exist_ok=True)
     with freed_memory_kept():
         plan = fit(lambda side: measure_pace(recipe.model, source, side, device, file.parent), work, **asked)
-    write_json(file, {"asked": asked, "plan": asdict(plan)})
+    write_json(file, {"asked": asked, "timed": timed, "plan": asdict(plan)})
     return plan
 
 
