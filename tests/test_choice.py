@@ -54,7 +54,12 @@ def test_a_half_without_a_class_of_two_images_cannot_judge():
 
 
 @pytest.mark.parametrize(
-    ("trained", "words"), [(classes(0.52, 0.3), "the best, 4 epochs: +2.0"), (classes(0.4), "worse")]
+    ("trained", "words"),
+    [
+        (classes(0.52, 0.3), "the best, 4 epochs: +2.0"),
+        (classes(0.4), "none was better"),
+        (classes(0.5), "none was better"),  # nor worse
+    ],
 )
 def test_the_frozen_features_stay_unless_they_are_beaten_beyond_chance(trained, words):
     choice = choose({(4, 1.0): trained, (0, 0.0): classes(0.5)})

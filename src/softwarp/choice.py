@@ -51,7 +51,7 @@ class Choice(BaseModel):
         )
         if self.chosen.epochs:
             return f"chosen: {_name(self.chosen)} ({sure})"
-        what = f"the best, {_name(self.best)}: {sure}" if self.best.epochs else "all were worse"
+        what = f"the best, {_name(self.best)}: {sure}" if self.best.epochs else "none was better"
         return f"chosen: the frozen features, because no trained model beat them beyond chance ({what})"
 
 
