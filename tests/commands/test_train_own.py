@@ -156,6 +156,34 @@ def test_a_fold_that_was_asked_for_is_trained_and_said_to_be_unchecked(finished,
     assert Run(tmp_path).result().epochs == 1
 
 
+def test_without_held_out_classes_it_is_trained_and_said_to_be_unchecked(finished, tmp_path):
+    none = ("evaluation.test_classes=none", "evaluation.baseline=false", "phases.0.epochs=1")
+    said = answer(finished[0], tmp_path, *none)
+    assert said.exit_code == 0, said.output
+    assert "not checked" in said.stdout
+    assert "test_classes=none" in said.stdout
+    assert (Run(tmp_path).result().epochs, Run(tmp_path).result().classes.train) == (1, 12)
+
+
+def test_no_epochs_is_not_a_matter_of_time(finished, tmp_path):
+    said = answer(finished[0], tmp_path, "phases.0.epochs=0")
+    assert said.exit_code == 0, said.output
+    assert "phases.0.epochs is 0" in said.stdout
+    assert "--budget" not in said.output
+
+
+def test_more_than_one_phase_is_refused(finished, tmp_path):
+    phase = "{epochs: 1, learning_rate: 1e-4, proxy_travel: 0.5}"
+    assert "phases has 2" in str(answer(finished[0], tmp_path, f"phases=[{phase}, {phase}]").exception)
+
+
+def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
+    monkeypatch.setattr("softwarp.train.train", None)
+    phase = "{epochs: 4, learning_rate: 1e-4, proxy_travel: 0.5}"
+    assert "up to 4 epochs" in answer(finished[0], tmp_path, f"phases=[{phase}]").stderr
+
+
 def test_a_batch_larger_than_the_classes_is_refused_before_the_choice(finished, tmp_path):
     said = answer(finished[0], tmp_path / "run", "phases.0.epochs=1", "data.max_classes=4")
     assert "only 4 classes; lower batches.classes" in str(said.exception)
