@@ -1,7 +1,9 @@
 import pytest
+import torch
 from support.pictures import pictures
 
-from softwarp.choice import choose, fold_recipes, read_looks, trained_as
+from softwarp.choice import FOLD_SEED, choose, fold_recipes, read_looks, trained_as, why_not
+from softwarp.data.splits import SplitPlan, divide
 from softwarp.models.backbones import build_backbone
 from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
@@ -41,8 +43,23 @@ def test_the_difference_is_paired_by_class():
     assert "2 epochs, 25% of the way" in choice.sentence()
 
 
+def test_a_half_without_a_class_of_two_images_cannot_judge():
+    plan = SplitPlan("validation", fold=0, folds=2, fold_seed=FOLD_SEED)
+    splits = [*["train"] * 24, *["test"] * 4]
+    kept = divide(torch.arange(14).repeat(2).sort().values.numpy(), splits, plan).train
+    labels = torch.cat([torch.arange(12), torch.from_numpy(kept).div(2, rounding_mode="floor").unique()])
+    assert why_not(labels, choosing=False) == ""
+    assert "half" in why_not(labels, choosing=True)
+    assert why_not(torch.arange(12).repeat(2), choosing=True) == ""
+
+
 @pytest.mark.parametrize(
-    ("trained", "words"), [(classes(0.52, 0.3), "the best, 4 epochs: +2.0"), (classes(0.4), "worse")]
+    ("trained", "words"),
+    [
+        (classes(0.52, 0.3), "the best, 4 epochs: +2.0"),
+        (classes(0.4), "none was better"),
+        (classes(0.5), "none was better"),  # nor worse
+    ],
 )
 def test_the_frozen_features_stay_unless_they_are_beaten_beyond_chance(trained, words):
     choice = choose({(4, 1.0): trained, (0, 0.0): classes(0.5)})

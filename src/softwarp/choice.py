@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.budget import FOLDS, SHARES, whole_looks
+from softwarp.data.splits import fold_classes
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.repeats import t_interval
 
 FEWEST_CLASSES = 4  # training classes: each half has to train on two
+FOLD_SEED = 0  # names in order may be kinds in order
 
 Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and share, by class
 FROZEN = (0, 0.0)
@@ -48,8 +51,29 @@ class Choice(BaseModel):
         )
         if self.chosen.epochs:
             return f"chosen: {_name(self.chosen)} ({sure})"
-        what = f"the best, {_name(self.best)}: {sure}" if self.best.epochs else "all were worse"
+        what = f"the best, {_name(self.best)}: {sure}" if self.best.epochs else "none was better"
         return f"chosen: the frozen features, because no trained model beat them beyond chance ({what})"
+
+
+def why_not(labels: torch.Tensor, *, choosing: bool) -> str:
+    """Return why nothing is trained on these labels; empty if something is.
+
+    Args:
+        choosing: whether the halves of the classes judge each other.
+
+    >>> why_not(torch.tensor([0, 0, 1, 1, 2]), choosing=True)
+    '2 training classes with two images or more are too few to tell whether training helps; 4 are needed'
+    """
+    several = labels.bincount() > 1  # a single image has nothing to find
+    if int(several.sum()) < FEWEST_CLASSES:
+        return (
+            f"{int(several.sum())} training classes with two images or more are too few to tell whether "
+            f"training helps; {FEWEST_CLASSES} are needed"
+        )
+    folds = fold_classes(np.arange(len(several)), folds=FOLDS, seed=FOLD_SEED) if choosing else []
+    if all(bool(several[fold].any()) for fold in folds):
+        return ""
+    return "in one half of the training classes each has a single image and cannot judge; add images"
 
 
 def choose(values: Values) -> Choice:
@@ -104,7 +128,7 @@ def fold_recipes(recipe: Recipe, classes: int) -> list[Recipe]:
     judged = {
         "split": "validation",
         "folds": FOLDS,
-        "fold_seed": 0,  # names in order may be kinds in order
+        "fold_seed": FOLD_SEED,
         "fold_of": recipe.evaluation.split,
         "every": whole_looks(epochs)[0],
         "interpolations": SHARES,

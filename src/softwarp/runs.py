@@ -104,12 +104,16 @@ class Run:
     def create(cls, folder: Path, recipe: Recipe) -> "Run":
         """Return a new run in `folder`; files of an earlier run there are removed."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            (folder / name).unlink(missing_ok=True)
-        remove_rows(folder)
+        cls(folder).clear()
         write_text(folder / "recipe.yaml", dump_recipe(recipe))
         write_json(folder / "environment.json", environment())
         return cls(folder)
+
+    def clear(self) -> None:
+        """Remove the files of the run."""
+        for name in FILES:
+            (self.folder / name).unlink(missing_ok=True)
+        remove_rows(self.folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

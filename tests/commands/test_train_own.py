@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from softwarp.budget import Pace
 from softwarp.cli import app
+from softwarp.data.splits import fold_classes, given_or_drawn
 from softwarp.runs import Run
 from softwarp.train import train
 
@@ -109,10 +110,42 @@ def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path,
     assert Run(tmp_path / "run").result().metrics == Run(folder).result().metrics
 
 
+def test_a_fresh_start_that_is_stopped_leaves_no_earlier_run_to_resume(tmp_path, monkeypatch):
+    root, folder, looked = draw(tmp_path / "images"), tmp_path / "run", train.__globals__["end_epoch"]
+    assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
+    assert answer(root, folder, "phases.0.epochs=1", "--fresh", "loss.settings.k1=2").exit_code == 1
+    assert Run(folder).finished()  # what is refused removes nothing
+
+    def stop(*inputs):
+        signal.raise_signal(signal.SIGINT)
+        return looked(*inputs)
+
+    monkeypatch.setattr("softwarp.train.end_epoch", stop)
+    assert answer(root, folder, "phases.0.epochs=1", "--fresh").exit_code == 130
+    assert not list(folder.glob("**/result.json"))
+    monkeypatch.setattr("softwarp.train.end_epoch", looked)
+    again = answer(root, folder, "phases.0.epochs=1")
+    assert again.exit_code == 0, again.output
+    assert "already finished" not in again.stderr
+
+
 def test_too_few_classes_to_choose_by_leave_the_frozen_features(tmp_path):
     said = answer(draw(tmp_path / "images", classes=4), tmp_path / "run")
     assert said.exit_code == 0, said.output
     assert "too few to tell whether training helps; 4 are needed" in said.stdout
+    assert Run(tmp_path / "run").result().epochs == 0
+
+
+def test_a_half_of_single_images_leaves_the_frozen_features(tmp_path):
+    root = draw(tmp_path / "images", images=2)
+    names = [path.name for path in sorted(root.iterdir())]
+    roles = given_or_drawn(np.arange(12), None)
+    trained = [name for name, role in zip(names, roles, strict=True) if role == "train"]
+    for place in fold_classes(np.arange(9), folds=2, seed=0)[0]:
+        (root / trained[place] / "1.png").unlink()
+    said = answer(root, tmp_path / "run")
+    assert said.exit_code == 0, said.output
+    assert "a single image" in said.stdout
     assert Run(tmp_path / "run").result().epochs == 0
 
 
@@ -121,6 +154,40 @@ def test_a_fold_that_was_asked_for_is_trained_and_said_to_be_unchecked(finished,
     assert said.exit_code == 0, said.output
     assert "not checked" in said.stdout
     assert Run(tmp_path).result().epochs == 1
+
+
+def test_without_held_out_classes_it_is_trained_and_said_to_be_unchecked(finished, tmp_path):
+    none = ("evaluation.test_classes=none", "evaluation.baseline=false", "phases.0.epochs=1")
+    said = answer(finished[0], tmp_path, *none)
+    assert said.exit_code == 0, said.output
+    assert "not checked" in said.stdout
+    assert "test_classes=none" in said.stdout
+    assert (Run(tmp_path).result().epochs, Run(tmp_path).result().classes.train) == (1, 12)
+
+
+def test_no_epochs_is_not_a_matter_of_time(finished, tmp_path):
+    said = answer(finished[0], tmp_path, "phases.0.epochs=0")
+    assert said.exit_code == 0, said.output
+    assert "phases.0.epochs is 0" in said.stdout
+    assert "--budget" not in said.output
+
+
+def test_more_than_one_phase_is_refused(finished, tmp_path):
+    phase = "{epochs: 1, learning_rate: 1e-4, proxy_travel: 0.5}"
+    assert "phases has 2" in str(answer(finished[0], tmp_path, f"phases=[{phase}, {phase}]").exception)
+
+
+def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
+    monkeypatch.setattr("softwarp.train.train", None)
+    phase = "{epochs: 4, learning_rate: 1e-4, proxy_travel: 0.5}"
+    assert "up to 4 epochs" in answer(finished[0], tmp_path, f"phases=[{phase}]").stderr
+
+
+def test_a_batch_larger_than_the_classes_is_refused_before_the_choice(finished, tmp_path):
+    said = answer(finished[0], tmp_path / "run", "phases.0.epochs=1", "data.max_classes=4")
+    assert "only 4 classes; lower batches.classes" in str(said.exception)
+    assert not (tmp_path / "run").exists()
 
 
 def test_validation_classes_choose_nothing(tmp_path):
@@ -151,6 +218,22 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
     assert plans["8m"]["crop"] == 160
     assert 0 < plans["8m"]["epochs"] < plans["1h"]["epochs"]
     assert (plans["1s"]["crop"], plans["1s"]["epochs"]) == (192, 0)
+
+
+def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
+    measured = []
+    monkeypatch.setattr("softwarp.train.train", None)
+    monkeypatch.setattr(
+        "softwarp.commands.train_own.measure_pace",
+        lambda model, *_: measured.append(model.embedding_size) or Pace(1.0, 1.0, 1.0),
+    )
+    root, folder = draw(tmp_path / "images"), tmp_path / "run"
+    one, three = (answer(root, folder, "phases.0.epochs=4", "--seeds", seeds).stderr for seeds in "13")
+    assert measured == [8]
+    assert "expected time: 21 minutes" in one
+    assert "expected time: 34 minutes" in three
+    answer(root, folder, "phases.0.epochs=4", "model.embedding_size=16")
+    assert measured == [8, 16]
 
 
 def test_a_slower_machine_than_planned_trains_fewer_epochs_and_resumes_so(finished, tmp_path, monkeypatch):

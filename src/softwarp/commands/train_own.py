@@ -17,11 +17,11 @@ from softwarp.budget import (
     parse_budget,
     whole_looks,
 )
-from softwarp.choice import FEWEST_CLASSES, choose, fold_recipes, read_looks, trained_as
+from softwarp.choice import choose, fold_recipes, read_looks, trained_as, why_not
 from softwarp.commands.progress import note
 from softwarp.data.sources import load_source
 from softwarp.files import write_json
-from softwarp.job import start_accelerator
+from softwarp.job import build_batches, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import check_batches
 from softwarp.runs import Run
@@ -51,33 +51,44 @@ def settle(
         fresh: measures and chooses again, whatever an earlier command found.
     """
     check_batches(recipe)
-    device = start_accelerator(recipe, folder).device
+    if len(recipe.phases) > 1:
+        raise ValueError(
+            f"--data trains one phase, but phases has {len(recipe.phases)}; put them into a recipe"
+        )
+    limit = None if budget is None else parse_budget(budget)
+    accelerator = start_accelerator(recipe, folder)
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     source = load_source(plan=recipe.evaluation.plan(), **settings)
-    classes = int((source.labels.bincount() > 1).sum())  # a single image has nothing to find
-    if classes < FEWEST_CLASSES:
-        return trained_as(recipe, 0, 0.0), (
-            f"chosen: the frozen features, because {classes} training classes with two images or more are "
-            f"too few to tell whether training helps; {FEWEST_CLASSES} are needed"
-        )
-    choosing = recipe.evaluation.fold is None
+    build_batches(recipe.batches, source.labels, recipe.seed)  # refused now, not after the choice
+    if fresh:
+        prepare(recipe, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
+        processes.from_main(lambda: _clear(folder))
+    unchecked = "evaluation.fold was given" if recipe.evaluation.fold is not None else ""
+    if recipe.evaluation.test_classes == "none":
+        unchecked = "no classes are held out (evaluation.test_classes=none)"
+    choosing = not unchecked
+    if reason := why_not(source.labels, choosing=choosing):
+        return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}"
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
     work = Work(len(source.labels), judged, choosing, seeds, observed)
     given = {change.partition("=")[0] for change in changes}
+    if given & {"phases", "phases.0"}:
+        given.add("phases.0.epochs")
     plan = processes.from_main(
-        lambda: _plan(recipe, source, work, folder / "choice" / "plan.json", device, given, budget, fresh)
-    )
-    recipe = _planned(recipe, plan)
-    note(f"expected time: {_minutes(plan.seconds)} ({_what(plan, work)})")
-    if not plan.epochs:
-        return trained_as(recipe, 0, 0.0), (
-            "chosen: the frozen features, because there is no time to train; give a longer --budget"
+        lambda: _plan(
+            recipe, source, work, folder / "choice" / "plan.json", accelerator.device, given, limit, fresh
         )
+    )
+    asked, recipe = recipe.phases[0].epochs, _planned(recipe, plan)
+    note(f"expected time: {_minutes(plan.seconds)} ({_what(plan, work, asked)})")
+    if not plan.epochs:
+        return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {_idle(asked)}"
     if not choosing:
-        return recipe, "not checked against the frozen features, because evaluation.fold was given"
+        return recipe, f"not checked against the frozen features, because {unchecked}"
     histories, spent, epochs = list[list[dict[str, Any]]](), list[float](), plan.epochs
-    limit = None if budget is None or "phases.0.epochs" in given else parse_budget(budget)
+    if "phases.0.epochs" in given:
+        limit = None
     for number, each in enumerate(fold_recipes(recipe, len(source.names))):
         place = folder / "choice" / f"fold-{number}"
         note(f"choosing: half {number + 1} of the training classes is held out, the other half trains")
@@ -98,6 +109,14 @@ def settle(
     return trained_as(recipe, choice.chosen.epochs, choice.chosen.share), choice.sentence()
 
 
+def _clear(folder: Path) -> None:
+    """Remove all earlier runs: if this command is stopped, the next one must not take them for its own."""
+    for place in (folder, *folder.glob("seed-*"), *folder.glob("choice/fold-*")):
+        if place.is_dir():
+            with Run(place).locked():
+                Run(place).clear()
+
+
 def _plan(
     recipe: "Recipe",
     source: "Source",
@@ -105,7 +124,7 @@ def _plan(
     file: Path,
     device: "torch.device",
     given: set[str],
-    budget: str | None,
+    budget: float | None,
     fresh: bool,
 ) -> Plan:
     """The plan, read from `file` if it answers the same question: no two measurements agree exactly."""
@@ -116,16 +135,20 @@ def _plan(
         "crops": [crop] if given & {"data.crop", "data.resize"} else crops_below(crop),
         "epochs": epochs,
         "fewest": epochs if "phases.0.epochs" in given else whole_looks(epochs)[0],
-        "budget": None if budget is None else parse_budget(budget),
+        "budget": budget,
     }
+    timed = {"model": recipe.model.model_dump(mode="json"), "images": work.trained}
     if file.is_file() and not fresh:
         found = json.loads(file.read_text())
-        if found.get("asked") == asked and "pace" in found["plan"]:  # a plan of version 0.1 has none
-            return Plan(**found["plan"] | {"pace": Pace(**found["plan"]["pace"])})
+        same = found.get("asked") == asked and found.get("timed", timed) == timed
+        if same and "pace" in found["plan"]:  # a plan of version 0.1 has none
+            pace = Pace(**found["plan"]["pace"])
+            seconds = work.seconds(pace, found["plan"]["epochs"])  # perhaps for more seeds
+            return Plan(**found["plan"] | {"pace": pace, "seconds": seconds})
     file.parent.mkdir(parents=True, exist_ok=True)
     with freed_memory_kept():
         plan = fit(lambda side: measure_pace(recipe.model, source, side, device, file.parent), work, **asked)
-    write_json(file, {"asked": asked, "plan": asdict(plan)})
+    write_json(file, {"asked": asked, "timed": timed, "plan": asdict(plan)})
     return plan
 
 
@@ -141,8 +164,13 @@ def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
-def _what(plan: Plan, work: Work) -> str:
+def _idle(asked: int) -> str:
+    """Why nothing is trained, by the number of epochs that was asked for."""
+    return "there is no time to train; give a longer --budget" if asked else "phases.0.epochs is 0"
+
+
+def _what(plan: Plan, work: Work, asked: int) -> str:
     if not plan.epochs:
-        return f"{plan.crop} px, no training: that needs a longer --budget"
+        return f"{plan.crop} px, no training: {_idle(asked)}"
     where = " on each half of the training classes to choose, then on all of them" if work.choosing else ""
     return f"{plan.crop} px, up to {plan.epochs} epochs{where}"
