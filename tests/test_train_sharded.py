@@ -83,7 +83,11 @@ def test_another_run_can_start_from_it_and_its_weights_can_be_dropped(tmp_path):
     Run(tmp_path / "second").start_from(Run(tmp_path / "first"), tiny(loss=SHARDED))
     both = train(tiny(loss=SHARDED), tmp_path / "second", resume=True)
     assert outcome(both) == outcome(train(tiny(loss=SHARDED), tmp_path / "whole"))
+    whole = Run(tmp_path / "whole")
+    assert list(whole.folder.glob("class-rows-*"))
+    whole.remove_checkpoints()
     both.drop_weights()
+    assert not list(whole.folder.glob("class-rows-*"))
     assert not list(both.folder.glob("class-rows-*"))
 
 
