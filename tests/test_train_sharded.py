@@ -83,8 +83,21 @@ def test_another_run_can_start_from_it_and_its_weights_can_be_dropped(tmp_path):
     Run(tmp_path / "second").start_from(Run(tmp_path / "first"), tiny(loss=SHARDED))
     both = train(tiny(loss=SHARDED), tmp_path / "second", resume=True)
     assert outcome(both) == outcome(train(tiny(loss=SHARDED), tmp_path / "whole"))
+    whole = Run(tmp_path / "whole")
+    assert list(whole.folder.glob("class-rows-*"))
+    whole.remove_checkpoints()
     both.drop_weights()
+    assert not list(whole.folder.glob("class-rows-*"))
     assert not list(both.folder.glob("class-rows-*"))
+
+
+def test_a_disk_that_fills_up_within_a_file_is_one_line_too(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("torch.distributed.checkpoint.filesystem._write_files_from_queue", fail)
+    with pytest.raises(OSError, match=r"class-rows-1 cannot.*No space"):
+        train(tiny(loss=SHARDED), tmp_path)
 
 
 def test_a_full_disk_names_the_folder(tmp_path, monkeypatch):

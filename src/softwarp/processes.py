@@ -179,7 +179,10 @@ def save_divided(folder: Path, parts: Mapping[str, Tensor], length: int) -> None
     from torch.distributed.checkpoint.state_dict_saver import save
 
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is one process
+    with (
+        _errors_as_they_were(),
+        warnings.catch_warnings(action="ignore", category=UserWarning),  # that there is one process
+    ):
         save(_divided(parts, length), storage_writer=writer, no_dist=not together())
 
 
@@ -195,9 +198,23 @@ def load_divided(folder: Path, length: int, rows: int, device: torch.device) -> 
         for name, each in reader.read_metadata().state_dict_metadata.items()
         if isinstance(each, TensorStorageMetadata)
     }
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is one process
+    with (
+        _errors_as_they_were(),
+        warnings.catch_warnings(action="ignore", category=UserWarning),  # that there is one process
+    ):
         load(_divided(parts, length), storage_reader=reader, no_dist=not together())
     return parts
+
+
+@contextmanager
+def _errors_as_they_were() -> Iterator[None]:
+    """Raise the error of the process that failed, in all: torch's own for it is not even an Exception."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as error:
+        raise next(iter(error.failures.values()))[0] from None
 
 
 def _divided(parts: Mapping[str, Tensor], length: int) -> dict[str, Any]:

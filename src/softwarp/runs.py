@@ -274,6 +274,7 @@ class Run:
         """Remove what only an unfinished run needs; of many runs it would fill the disk."""
         for name in CHECKPOINTS:
             (self.folder / name).unlink(missing_ok=True)
+        remove_rows(self.folder)
 
     def save_model(self, state: Mapping[str, Tensor]) -> None:
         with atomic_write(self.folder / "model.safetensors") as file:

@@ -3,7 +3,10 @@
 import builtins
 import os
 import pickle
+import struct
 import subprocess
+import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -101,6 +104,16 @@ def test_damage_is_named(content, why):
         read_plain_pickle(content)
 
 
+@contextmanager
+def memory_below(most):
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_bomb_of_shared_lists_stays_small():
     """Forty lists of which each holds the one before twice: 2 ** 40 values if they were copied."""
     content = b"\x80\x04]\x94" + b"".join(b"]\x94(h%ch%ce" % (n, n) for n in range(40)) + b"."
@@ -109,6 +122,33 @@ def test_a_bomb_of_shared_lists_stays_small():
         read_plain_pickle(content)
     found = read_plain_pickle(stacked)
     assert found[0] is found[1]
+
+
+SIZE = 100_000
+LONG = struct.pack("<I", SIZE) + b"a" * SIZE
+
+
+@pytest.mark.parametrize(
+    ("named", "once", "again"),
+    [
+        (b"_codecs\nencode", b"X" + LONG, b"h\x00h\x01\x8c\x06latin1\x86R"),
+        (
+            b"numpy._core.numeric\n_frombuffer",
+            b"B" + LONG,
+            b"h\x00(h\x01\x8c\x02u1J" + struct.pack("<I", SIZE) + b"\x85NtR",
+        ),
+    ],
+)
+def test_a_bomb_of_one_text_that_is_used_many_times_is_refused(named, once, again):
+    content = b"\x80\x04c" + named + b"\nq\x000" + once + b"q\x010](" + again * 1000 + b"e."
+    with memory_below(10 * SIZE), pytest.raises(ValueError, match="more bytes than"):
+        read_plain_pickle(content)
+
+
+def test_a_bytearray_that_is_used_many_times_is_there_once():
+    content = b"\x80\x05\x96" + struct.pack("<Q", SIZE) + b"a" * SIZE + b"q\x010](" + b"h\x01" * 1000 + b"e."
+    with memory_below(10 * SIZE):
+        assert read_plain_pickle(content) == [b"a" * SIZE] * 1000
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,14 @@ def test_a_damaged_index_is_named(tmp_path, line, named):
         RecordFile(path)
 
 
+def test_an_index_that_was_cut_short_is_named(tmp_path):
+    index = write_faces(tmp_path, people=4, images=2).with_suffix(".idx")
+    lines = index.read_text().splitlines(keepends=True)
+    index.write_text("".join(lines[:6]))
+    with pytest.raises(ValueError, match=r"train\.idx .*5 of 8 images"):
+        RecordFile(index.with_suffix(".rec"))
+
+
 def test_labels_that_are_none_and_people_that_property_does_not_know(tmp_path):
     with pytest.raises(ValueError, match=r"record 3 .*1\.5"):
         RecordFile(write_records(tmp_path / "half", {3: packed(1.5, b"")})).labels()

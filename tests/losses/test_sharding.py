@@ -184,6 +184,19 @@ def test_an_optimizer_sees_the_sampled_rows_alone(name):
     assert not seen.all()
 
 
+def test_a_loop_may_keep_the_loss_of_the_step_before():
+    loss, embeddings, labels = problem("l2_softmax", {}, 40)
+    sharded = ShardedLoss(loss, sample_rate=0.3)
+    optimizer, kept = torch.optim.SGD(sharded.parameters(), lr=0.1, momentum=0.9), []
+    for _ in range(3):
+        with sharded.sampled(labels, optimizer):
+            kept.append(sharded(embeddings, labels))
+            kept[-1].backward()
+            optimizer.step()
+    sharded(embeddings, labels).backward()  # with all classes
+    assert [len(each.grad) for each in sharded.parameters()] == [40, 40]
+
+
 def test_a_failed_step_leaves_everything_as_it_was():
     loss, embeddings, labels = problem("cosface", {}, 40)
     sharded = ShardedLoss(loss, sample_rate=0.3)

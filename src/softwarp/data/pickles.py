@@ -75,7 +75,7 @@ def _run(content: bytes) -> Any:
             stack.append(_made(name, value, stack))
     if len(stack) != 1:
         raise ValueError("the pickle is damaged: it does not end with one value")
-    return _plain(stack[0], {})
+    return _plain(stack[0], {}, [len(content)])
 
 
 def _made(name: str, value: Any, stack: list[Any]) -> Any:
@@ -83,6 +83,8 @@ def _made(name: str, value: Any, stack: list[Any]) -> Any:
     if name in CONSTANTS:
         return CONSTANTS[name]
     if name in GIVEN:
+        if isinstance(value, bytearray):
+            return bytes(value)
         return value.encode("latin-1") if name.endswith("STRING") else value
     if name in LENGTHS:
         length = LENGTHS[name]
@@ -129,21 +131,26 @@ def _known(name: str) -> str:
     return plain
 
 
-def _plain(value: Any, done: dict[int, Any]) -> Any:
+def _plain(value: Any, done: dict[int, Any], room: list[int]) -> Any:
     """Return the value with everything that was named replaced by what it means.
 
     Args:
         done: what became of the values so far: one that occurs many times is made once.
+        room: how many more bytes may be made; all must be in the file.
     """
     if not isinstance(value, list | tuple | _Named | _Mark):
-        return bytes(value) if isinstance(value, bytearray) else value
+        return value
     if id(value) not in done:
         done[id(value)] = _Mark  # until it is known
         if isinstance(value, list | tuple):
-            done[id(value)] = type(value)([_plain(each, done) for each in value])
+            done[id(value)] = type(value)([_plain(each, done, room) for each in value])
         elif isinstance(value, _Named):
-            given = [_plain(each, done) for each in value.given]
-            done[id(value)] = _MEANINGS[value.name](given, _plain(value.state, done))
+            given = [_plain(each, done, room) for each in value.given]
+            made = _MEANINGS[value.name](given, _plain(value.state, done, room))
+            room[0] -= len(made) if isinstance(made, bytes | list) else 0
+            if room[0] < 0:
+                raise ValueError("the pickle makes more bytes than it holds; it is refused")
+            done[id(value)] = made
     if done[id(value)] is _Mark:
         raise ValueError("the pickle is damaged: a list holds itself, or does not end")
     return done[id(value)]

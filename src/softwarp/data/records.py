@@ -45,6 +45,9 @@ class RecordFile:
         kept = (keys >= 1) & (keys < last) if flag else np.ones(len(keys), np.bool_)
         if not kept.any():
             raise ValueError(f"{path} lists no images; copy it and its index again")
+        if flag and kept.sum() != last - 1:
+            index = path.with_suffix(".idx")
+            raise ValueError(f"{index} lists {kept.sum()} of {last - 1:.0f} images; copy it again")
         self.keys, self.offsets = keys[kept], offsets[kept]
 
     def __len__(self) -> int:

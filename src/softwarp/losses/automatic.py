@@ -6,7 +6,7 @@
 |---------|------|------|
 | gap     | distance to the other proxies minus that to its own | moving mean over past batches |
 | reach   | rms distance of embeddings to all proxies | first batch |
-| least   | half of the reach; if proxies start at class means, the gap or a tenth of the reach | first batch |
+| least   | half of the reach; from class means the gap, at least a tenth of the reach | first batch |
 | scatter | rms distance of embeddings to the mean of their class | first batch of a phase that says auto |
 
 docs/loss.md derives them. The distance to the other proxies is a root mean square, for which no N x C matrix

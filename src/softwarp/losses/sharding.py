@@ -211,7 +211,7 @@ class _Rows:
         self.state: dict[str, Any] = {} if optimizer is None else optimizer.state[parameter]
         self.moments = {key: each for key, each in self.state.items() if _like(each, self.all)}
         self.state.update({key: each.index_select(0, index) for key, each in self.moments.items()})
-        parameter.data, parameter.grad = self.all.index_select(0, index), None
+        _replace(parameter, self.all.index_select(0, index))
 
     def put_back(self) -> None:
         """Write what a step has made of the rows to where they came from."""
@@ -221,7 +221,18 @@ class _Rows:
             if every is None:
                 every = torch.zeros_like(self.all, dtype=self.state[key].dtype)
             self.state[key] = every.index_copy_(0, self.index, self.state[key])
-        self.parameter.data, self.parameter.grad = self.all.index_copy_(0, self.index, few), None
+        _replace(self.parameter, self.all.index_copy_(0, self.index, few))
+
+
+def _replace(parameter: nn.Parameter, rows: Tensor) -> None:
+    """Give a parameter another number of rows.
+
+    As long as a caller keeps the loss of an earlier step, autograd remembers how many there were then; it
+    forgets that only when the type changes.
+    """
+    parameter.grad = None
+    parameter.data = rows.new_empty(0, dtype=torch.float32 if rows.dtype == torch.float16 else torch.float16)
+    parameter.data = rows
 
 
 def _like(value: Any, tensor: Tensor) -> bool:
