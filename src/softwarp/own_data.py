@@ -44,7 +44,7 @@ def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> d
             "name": name,
             "root": str(root),
             "depth": depth,
-            "resize": crop * 9 // 8,
+            "resize": resize_for(crop),
             "crop": crop,
             "scale": [0.3, 1.0],
         },
@@ -72,6 +72,11 @@ def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> d
         ],
         "evaluation": {"split": protocol, "baseline": True, "avg_dtp_images": SAMPLED},
     }
+
+
+def resize_for(crop: int) -> int:
+    """Return the shorter side that images are resized to before they are cropped."""
+    return crop * 9 // 8
 
 
 def crop_size(table: Table, most: int) -> int:

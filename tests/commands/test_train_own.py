@@ -5,12 +5,14 @@ import signal
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
 from softwarp.budget import Pace
 from softwarp.cli import app
 from softwarp.data.splits import fold_classes, given_or_drawn
+from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
 from softwarp.train import train
 
@@ -175,6 +177,26 @@ def test_no_epochs_is_not_a_matter_of_time(finished, tmp_path):
 def test_more_than_one_phase_is_refused(finished, tmp_path):
     phase = "{epochs: 1, learning_rate: 1e-4, proxy_travel: 0.5}"
     assert "phases has 2" in str(answer(finished[0], tmp_path, f"phases=[{phase}, {phase}]").exception)
+
+
+def test_a_schedule_is_refused_where_epochs_are_chosen(finished, tmp_path):
+    text = str(answer(finished[0], tmp_path / "run", "phases.0.schedule=cosine").exception)
+    assert "schedule=cosine" in text
+    assert "softwarp show --data" in text
+
+
+def test_images_are_resized_to_suit_a_crop_that_was_given(finished, tmp_path):
+    answer(finished[0], tmp_path / "run", "data.crop=64", "phases.0.epochs=0")
+    assert Run(tmp_path / "run").recipe().data.resize == 72
+    answer(finished[0], tmp_path / "both", "data.crop=64", "data.resize=64", "phases.0.epochs=0")
+    assert Run(tmp_path / "both").recipe().data.resize == 64
+
+
+def test_the_recipe_that_it_begins_with_can_be_shown(finished):
+    shown = CliRunner().invoke(app, ["show", "--data", str(finished[0]), "phases.0.epochs=3"])
+    assert shown.exit_code == 0
+    recipe = parse_recipe(yaml.safe_load(shown.stdout))
+    assert (recipe.model.head_init, recipe.phases[0].epochs, recipe.data.root) == ("pca", 3, str(finished[0]))
 
 
 def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):

@@ -53,11 +53,16 @@ def recipes(
     Console().print(listed)
 
 
-def show(words: Words = None) -> None:
+def show(
+    words: Words = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Your images: the recipe that softwarp train --data begins with.")
+    ] = None,
+) -> None:
     """Print a recipe in full, with every default and with changes like phases.0.epochs=5."""
     from softwarp.overrides import dump_recipe
 
-    typer.echo(dump_recipe(choose(words or [], None, None)[1]), nl=False)
+    typer.echo(dump_recipe(choose(words or [], data, None)[1]), nl=False)
 
 
 def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[str, Recipe]":

@@ -24,13 +24,14 @@ from softwarp.files import write_json
 from softwarp.job import build_batches, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import check_batches
+from softwarp.own_data import resize_for
 from softwarp.runs import Run
 
 if TYPE_CHECKING:
     import torch
 
     from softwarp.data.sources import Source
-    from softwarp.recipe import Recipe
+    from softwarp.recipe import DataPart, Recipe
 
 
 def settle(
@@ -55,6 +56,18 @@ def settle(
         raise ValueError(
             f"--data trains one phase, but phases has {len(recipe.phases)}; put them into a recipe"
         )
+    unchecked = "evaluation.fold was given" if recipe.evaluation.fold is not None else ""
+    if recipe.evaluation.test_classes == "none":
+        unchecked = "no classes are held out (evaluation.test_classes=none)"
+    choosing = not unchecked
+    if choosing and (schedule := recipe.phases[0].schedule) != "constant":
+        raise ValueError(
+            f"phases.0.schedule={schedule}: --data chooses the number of epochs, so rates stay constant; "
+            "for a schedule: softwarp show --data FOLDER > recipe.yaml, and train that recipe"
+        )
+    given = {change.partition("=")[0] for change in changes}
+    if "data.crop" in given and "data.resize" not in given:
+        recipe = recipe.model_copy(update={"data": _cropped(recipe.data, recipe.data.crop)})
     limit = None if budget is None else parse_budget(budget)
     accelerator = start_accelerator(recipe, folder)
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
@@ -63,16 +76,11 @@ def settle(
     if fresh:
         prepare(recipe, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
         processes.from_main(lambda: _clear(folder))
-    unchecked = "evaluation.fold was given" if recipe.evaluation.fold is not None else ""
-    if recipe.evaluation.test_classes == "none":
-        unchecked = "no classes are held out (evaluation.test_classes=none)"
-    choosing = not unchecked
     if reason := why_not(source.labels, choosing=choosing):
         return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}"
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
     work = Work(len(source.labels), judged, choosing, seeds, observed)
-    given = {change.partition("=")[0] for change in changes}
     if given & {"phases", "phases.0"}:
         given.add("phases.0.epochs")
     plan = processes.from_main(
@@ -153,11 +161,13 @@ def _plan(
 
 
 def _planned(recipe: "Recipe", plan: Plan) -> "Recipe":
-    data = recipe.data
-    if plan.crop != data.crop:
-        data = data.model_copy(update={"crop": plan.crop, "resize": plan.crop * 9 // 8})
+    data = recipe.data if plan.crop == recipe.data.crop else _cropped(recipe.data, plan.crop)
     phase = recipe.phases[0].model_copy(update={"epochs": plan.epochs})
     return recipe.model_copy(update={"data": data, "phases": (phase,)})
+
+
+def _cropped(data: "DataPart", crop: int) -> "DataPart":
+    return data.model_copy(update={"crop": crop, "resize": resize_for(crop)})
 
 
 def _minutes(seconds: float) -> str:
