@@ -196,7 +196,10 @@ def _read_index(root: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     cure = "pack the images again"
     for name in (INDEX, ABOUT):
         if not (root / name).is_file():
-            raise FileNotFoundError(f"{root / name} is missing: packing did not finish; {cure}")
+            raise FileNotFoundError(
+                f"{root / name} is missing: {root} was not packed, or packing did not finish; "
+                "run `softwarp faces pack`, or train on class folders with data.name=folder"
+            )
     try:
         about = json.loads((root / ABOUT).read_bytes())
         with np.load(io.BytesIO((root / INDEX).read_bytes()), allow_pickle=False) as found:
