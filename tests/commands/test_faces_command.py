@@ -54,6 +54,16 @@ def test_four_commands_lead_from_a_folder_to_verification(tmp_path, monkeypatch)
     assert page.count('src="data:image/') == page.count("<img ")
 
 
+def test_what_cannot_be_packed_is_refused_before_its_images_are_read(tmp_path, monkeypatch):
+    face_folder(tmp_path / "faces", people=4, images=2)
+    assert "1 shard:" in run("faces", "pack", tmp_path / "faces", "-o", tmp_path / "packed")
+    face_folder(tmp_path / "one", people=1, images=2)
+    monkeypatch.setattr("softwarp.data.packing.check_images", None)
+    for folder, output, cause in (("faces", "packed", "already"), ("one", "other", "1 class: at least")):
+        words = ["faces", "pack", str(tmp_path / folder), "-o", str(tmp_path / output)]
+        assert cause in str(CliRunner().invoke(app, words).exception)
+
+
 def test_records_can_be_packed_too_but_pairs_need_files(tmp_path):
     write_faces(tmp_path / "records", people=4, images=2)
     assert "8 images of 4 people" in run("faces", "pack", tmp_path / "records", "-o", tmp_path / "packed")
@@ -92,6 +102,10 @@ def test_a_backbone_with_its_weights_is_verified_on_bin_files_and_templates(tmp_
     assert "rank@1: 100.00" in shown.stdout
     assert "left_out: 1" in shown.stdout
     assert "person_00/lost.jpg" in shown.stderr
+    (tmp_path / "text.bin").write_text("hello\n")
+    for given, cause in (("images", "is a folder"), ("text.bin", "is no pickle"), ("none.bin", "not exist")):
+        with pytest.raises(AssertionError, match=cause):
+            run("verify", "test_resnet", "--weights", "weights.pth", "--pairs", given)
     with pytest.raises(AssertionError, match="nothing to verify"):
         run("verify", "test_resnet")
 

@@ -128,7 +128,7 @@ def test_shards_of_other_tools_are_not_replaced(tmp_path):
 
 def test_what_a_killed_attempt_left_is_replaced(tmp_path):
     face_folder(tmp_path / "faces", people=4, images=4)
-    calls = iter(range(16 + 10))  # each image is decoded, then written
+    calls = iter(range(10))
 
     def stop():
         if next(calls, None) is None:
@@ -157,7 +157,7 @@ def test_an_unfinished_or_damaged_index_is_refused(tmp_path):
     with pytest.raises(ValueError, match="belong together"):
         Shards(tmp_path / "packed")
     index.unlink()
-    with pytest.raises(FileNotFoundError, match="did not finish"):
+    with pytest.raises(FileNotFoundError, match=r"did not finish.*data\.name=folder"):
         read_table("shards", tmp_path / "packed")
     written, _ = pack(tmp_path / "faces", tmp_path / "packed")  # again, over what is left
     assert written["images"] == len(pickle.loads(pickle.dumps(Shards(tmp_path / "packed"))))

@@ -180,8 +180,15 @@ def test_files_that_hold_no_weights_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"list\.pth .*state dict"):
         read_weights(tmp_path / "list.pth")
     torch.save({"model": torch.nn.Linear(1, 1)}, tmp_path / "code.pth")  # a pickled object, never run
-    with pytest.raises(ValueError, match=r"code\.pth cannot"):
+    with pytest.raises(ValueError, match=r"code\.pth cannot .* more than tensors") as refused:
         read_weights(tmp_path / "code.pth")
+    assert "trust" not in str(refused.value)
+
+
+def test_insightface_checkpoints_hold_the_backbone_beside_other_things(tmp_path):
+    content = {"epoch": 1, "state_dict_backbone": {"module.fc.weight": torch.ones(1)}}
+    torch.save(content, tmp_path / "checkpoint_gpu_0.pt")
+    assert list(read_weights(tmp_path / "checkpoint_gpu_0.pt")) == ["fc.weight"]
 
 
 def test_without_a_hub_the_cures_are_named(monkeypatch, tmp_path):

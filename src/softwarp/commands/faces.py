@@ -39,14 +39,21 @@ def pack(
 
     table = _table(source, depth)
     with progress_bars() as progress:
-        task = progress.add_task("packing", total=2 * len(table.paths))
+        check = progress.add_task("checking", total=len(table.paths))
+        write = progress.add_task("packing", total=len(table.paths))
         written, broken = pack_faces(
-            table, output, shard_size=shard_mb << 20, advance=lambda: progress.advance(task)
+            table,
+            output,
+            shard_size=shard_mb << 20,
+            checked=lambda: progress.advance(check),
+            advance=lambda: progress.advance(write),
         )
+        progress.update(write, total=written["images"])
     for image in broken:
         _say(f"left out: {image.reason}")
     images, shards, size = written["images"], written["shards"], written["bytes"] / 1e6
-    _say(f"{images:,} images of {len(table.names):,} people, {size:,.1f} MB, {shards:,} shards: {output}")
+    shown = f"{shards:,} shard{'s' * (shards != 1)}"
+    _say(f"{images:,} images of {len(table.names):,} people, {size:,.1f} MB, {shown}: {output}")
 
 
 @app.command()

@@ -72,7 +72,8 @@ def read_pairs(path: Path, images: Path | None = None, *, shorter_side: int | No
         shorter_side: as in `read_image`; a model's own `resize` decodes as its training did.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; give a .bin, pairs.txt, .tsv or .csv file of pairs")
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(f"{path} {problem}; give a .bin, pairs.txt, .tsv or .csv file of pairs")
     if path.suffix == ".bin":
         pack = BinFile(path)
         numbers = np.arange(len(pack))
@@ -112,7 +113,10 @@ def _pair_set(
         places.setdefault(second, len(places))
     if not any((root / path).is_file() for path in list(places)[:TRIED]):
         first = next(iter(places))
-        raise FileNotFoundError(f"{name}: {root / first} is missing, and so are others; set --images")
+        raise FileNotFoundError(
+            f"{name}: {root / first} is missing, and so are others; give the folder that paths start from "
+            "with --images, which holds for every list, or verify the lists one by one"
+        )
     return PairSet(
         name,
         FileStore(root, list(places), shorter_side=shorter_side),

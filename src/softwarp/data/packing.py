@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.check import Broken, check_images
-from softwarp.data.shards import SHARD_SIZE, write_shards
+from softwarp.data.shards import SHARD_SIZE, check_free, write_shards
 from softwarp.data.splits import SplitPlan, divide, given_or_drawn
 from softwarp.data.tables import Table
 
@@ -17,6 +17,7 @@ def pack_faces(
     output: Path,
     *,
     shard_size: int = SHARD_SIZE,
+    checked: Callable[[], None] | None = None,
     advance: Callable[[], None] | None = None,
 ) -> tuple[dict[str, int], list[Broken]]:
     """Pack a table's images into shards; return what was written, and the broken images that were left out.
@@ -25,14 +26,17 @@ def pack_faces(
     people are held out whatever is trained on later.
 
     Args:
-        advance: called twice for each image: when it was decoded, and when it was written.
+        checked: called for each image that was decoded, to see whether it is whole.
+        advance: called for each image that was written.
     """
-    broken = check_images(table, advance=advance)
+    check_free(output)
+    splits = np.array(given_or_drawn(table.labels, table.splits))
+    broken = check_images(table, advance=checked)
     lost = {image.path for image in broken}
     kept = np.array([path not in lost for path in table.paths])
     if not kept.any():
         raise ValueError(f"no image in {table.root} can be read; nothing was packed")
-    splits, positions = np.array(given_or_drawn(table.labels, table.splits)), np.flatnonzero(kept)
+    positions = np.flatnonzero(kept)
 
     def read(item: int) -> bytes:
         position = int(positions[item])

@@ -47,7 +47,7 @@ def read_plain_pickle(content: bytes) -> Any:
     except UnicodeError:
         raise ValueError("the pickle is damaged: it holds text that is none") from None
     except (IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"the pickle is damaged ({type(error).__name__})") from None
+        raise ValueError(f"this is no pickle, or a damaged one ({type(error).__name__})") from None
 
 
 def _run(content: bytes) -> Any:

@@ -120,6 +120,15 @@ class _Rows:
             self.columns[name].append(value)
 
 
+def check_free(root: Path) -> None:
+    """Refuse a folder that holds a finished pack, or shards of another tool."""
+    if (root / INDEX).exists():
+        raise ValueError(f"{root} holds packed images already; choose another folder")
+    left = sorted(root.glob("shard-*.tar"))
+    if left and not (root / ABOUT).exists():
+        raise ValueError(f"{left[0]} may be of another tool: there is no {ABOUT}; choose another folder")
+
+
 def write_shards(
     root: Path,
     names: Sequence[str],
@@ -141,12 +150,8 @@ def write_shards(
         read: the content of a file.
         splits: one of SPLITS per image, or None.
     """
-    if (root / INDEX).exists():
-        raise ValueError(f"{root} holds packed images already; choose another folder")
-    left = sorted(root.glob("shard-*.tar"))
-    if left and not (root / ABOUT).exists():
-        raise ValueError(f"{left[0]} may be of another tool: there is no {ABOUT}; choose another folder")
-    for each in (*left, *root.glob(".shard-*.tar.*")):
+    check_free(root)
+    for each in (*root.glob("shard-*.tar"), *root.glob(".shard-*.tar.*")):
         each.unlink()
     write_json(root / ABOUT, {"schema": 1})  # the shards are ours
     rows, shard, position = _Rows(), 0, 0
@@ -191,7 +196,10 @@ def _read_index(root: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     cure = "pack the images again"
     for name in (INDEX, ABOUT):
         if not (root / name).is_file():
-            raise FileNotFoundError(f"{root / name} is missing: packing did not finish; {cure}")
+            raise FileNotFoundError(
+                f"{root / name} is missing: {root} was not packed, or packing did not finish; "
+                "run `softwarp faces pack`, or train on class folders with data.name=folder"
+            )
     try:
         about = json.loads((root / ABOUT).read_bytes())
         with np.load(io.BytesIO((root / INDEX).read_bytes()), allow_pickle=False) as found:

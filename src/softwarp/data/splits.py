@@ -123,6 +123,8 @@ def given_or_drawn(labels: Positions, splits: Sequence[str] | None, seed: int = 
     """Return the split of each item; where none are given, a random quarter of the classes is for test."""
     if splits is not None:
         return splits
+    if len(np.unique(labels)) < 3:  # two for test, and one to train on
+        raise _too_few_classes(labels)
     test = max(0.25, 2 / len(np.unique(labels)))  # with a single class every answer would be right
     return random_roles(labels, validation=0.0, test=test, seed=seed)
 
@@ -226,17 +228,20 @@ def divide(
 
 def _roles(labels: Positions, splits: Sequence[str] | None, seed: int) -> dict[str, Positions]:
     """The positions of each role."""
-    classes = len(np.unique(labels))
-    if classes < 4:
-        raise ValueError(
-            f"{classes} class{'es' * (classes != 1)}: at least four are needed for training and test; "
-            "add classes"
-        )
+    if len(np.unique(labels)) < 4:
+        raise _too_few_classes(labels)
     splits = given_or_drawn(labels, splits, seed)
     if len(splits) != len(labels):
         raise ValueError(f"{len(splits)} splits for {len(labels)} labels; give one split per label")
     roles = np.array(splits)
     return {role: np.flatnonzero(roles == role) for role in ("train", "validation", *EVALUATED)}
+
+
+def _too_few_classes(labels: Positions) -> ValueError:
+    classes = len(np.unique(labels))
+    return ValueError(
+        f"{classes} class{'es' * (classes != 1)}: at least four are needed for training and test; add classes"
+    )
 
 
 def _held_out(labels: Positions, plan: SplitPlan) -> Positions:

@@ -134,7 +134,9 @@ def build_backbone(name: str, *, pretrained: bool | str = False) -> Backbone:
 
 def _load_own(name: str, backbone: Backbone) -> None:
     if not isinstance(backbone, TimmBackbone):
-        raise ValueError(f"no package ships weights of {name}; give a file with model.pretrained=PATH")
+        raise ValueError(
+            f"no package ships weights of {name}; give a file with model.pretrained=PATH, or --weights PATH"
+        )
     load_packaged_efficientnet_lite0(backbone.model)
 
 

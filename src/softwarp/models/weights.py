@@ -38,13 +38,13 @@ def load_weights(model: nn.Module, path: Path, *, classifier: Sequence[str] = ()
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a weights file by name, out of `state_dict` or `model` and without `module.`."""
+    """Return the tensors of a weights file by name, whatever they lie under, and without `module.`."""
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} does not exist; model.pretrained must be true, false or a local file"
+            f"{path} does not exist; model.pretrained and --weights need a local file of weights"
         )
     content = _read(path)
-    for key in ("state_dict", "model"):
+    for key in ("state_dict", "state_dict_backbone", "model"):  # the second is insightface's
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(item, Tensor) for item in content.values()):
@@ -62,7 +62,12 @@ def _read(path: Path) -> Any:
         if path.suffix == ".safetensors":
             return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
+    except UnpicklingError:  # torch's own words are long, and tell users to trust the file
+        raise ValueError(
+            f"{path} cannot be read as weights: it holds more than tensors, or is damaged; "
+            "save model.state_dict() with torch.save"
+        ) from None
+    except (SafetensorError, RuntimeError, EOFError) as error:
         reason = str(error).split("\n")[0]
         raise ValueError(
             f"{path} cannot be read as weights ({reason}); save a state dict with torch.save or safetensors"
