@@ -8,7 +8,6 @@ import torch
 from support.tiny_runs import PHASE, Bars, losses_of, outcome, tiny, two_processes
 
 from softwarp.losses import LOSSES
-from softwarp.losses.automatic import FLOOR, PLACED
 from softwarp.models.embedder import Embedder
 from softwarp.overrides import change_loss
 from softwarp.recipe import parse_recipe
@@ -82,10 +81,10 @@ def test_the_gap_from_class_means_is_believed_if_the_network_is_pretrained(shard
     recipe = tiny(loss=loss, phases=[NOTHING])
     job = started(recipe, tmp_path / "untrained")
     lengths = (job.loss.loss if sharded else job.loss).lengths
-    assert lengths.share == FLOOR
+    assert not lengths.placed
     job.recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"pretrained": True})})
     start_run(job)
-    assert lengths.share == PLACED
+    assert lengths.placed
 
 
 def started(recipe, folder):

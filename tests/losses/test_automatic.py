@@ -12,13 +12,13 @@ from softwarp.losses import EuclideanSoftmaxLoss, WarpedSoftmaxLoss, build_loss,
 from softwarp.losses.automatic import (
     FLOOR,
     MEMORY,
-    PLACED,
     SAMPLED,
     class_scatter,
     mean_gap,
     mean_square_distance,
 )
 from softwarp.losses.contract import proxies_placed, readings_of
+from softwarp.losses.sharding import ShardedLoss
 
 CLASSES, SIZE = 7, 5
 BOTH = pytest.mark.parametrize("kind", [WarpedSoftmaxLoss, EuclideanSoftmaxLoss])
@@ -132,27 +132,36 @@ def test_the_scale_follows_the_gap_of_past_batches():
 
 
 @BOTH
-@pytest.mark.parametrize(("noise", "placed"), [(1.0, True), (1.0, False), (4.0, True)])
-def test_where_proxies_were_placed_the_gap_of_the_first_batch_is_the_least(kind, noise, placed):
+@pytest.mark.parametrize(
+    ("pull", "unequal", "placed", "expected"),
+    [(1, 0.0, True, "gap"), (0.4, 0.6, True, "wider"), (0, 0.6, True, "half"), (1, 0.0, False, "half")],
+)
+def test_where_proxies_were_placed_the_first_batch_shows_the_least_gap(kind, pull, unequal, placed, expected):
     """From class means, close classes would otherwise keep the scale of classes far apart."""
-    loss, generator = automatic(kind), torch.Generator().manual_seed(1)
-    labels = torch.arange(CLASSES).repeat(4)
+    loss, generator = automatic(kind, size=64), torch.Generator().manual_seed(1)
+    labels, sizes = torch.arange(CLASSES).repeat(4), 1 + unequal * torch.linspace(-1, 1, CLASSES)
     with torch.no_grad():
-        loss.proxies.copy_(torch.randn(CLASSES, SIZE, generator=generator))
+        loss.proxies.copy_(sizes[:, None] * torch.randn(CLASSES, 64, generator=generator))
     if placed:
         proxies_placed(loss)
-    near = loss.proxies.detach()[labels] + noise * torch.randn(len(labels), SIZE, generator=generator)
-    gap = mean_gap(near, loss.proxies.detach(), labels).item()
-    reach = mean_square_distance(near, loss.proxies.detach()).mean().sqrt().item()
-    assert gap < FLOOR * reach
-    assert (gap > PLACED * reach) == (noise == 1)
-    loss(near, labels)
-    least = max(gap, PLACED * reach) if placed else FLOOR * reach
-    expected = pytest.approx((math.log(CLASSES - 1) + 1) / least)
-    assert readings_of(loss)["scale"] == expected
-    loss(torch.zeros_like(near), labels)  # the gap is smaller now, the scale is not larger
+    proxies = loss.proxies.detach()
+    near = pull * proxies[labels] + 1.5 * torch.randn(len(labels), 64, generator=generator)
+    gap = mean_gap(near, proxies, labels).item()
+    others = torch.cdist(near, proxies)[labels[:, None] != torch.arange(CLASSES)].view(len(labels), -1)
+    wanted = math.log(CLASSES - 1) + 1
+    wider = wanted * others.var(1, correction=0).mean().item() / gap
+    half = FLOOR * mean_square_distance(near, proxies).mean().sqrt().item()
+    least = {"gap": gap, "wider": wider, "half": half}[expected]
+    assert least == min(max(gap, wider), half) or not placed
+    sharded = ShardedLoss(copy.deepcopy(loss))
+    for each in (loss, sharded):
+        each(near, labels)
+    assert readings_of(loss)["scale"] == pytest.approx(wanted / least, rel=0.05)
+    assert readings_of(sharded) == pytest.approx(readings_of(loss), rel=1e-5)
+    before = readings_of(loss)
+    loss(proxies[labels - 1], labels)  # the gap is smaller now, the scale is not larger
     assert loss.lengths.gap.item() < gap
-    assert readings_of(loss)["scale"] == expected
+    assert readings_of(loss) == before
 
 
 @BOTH

@@ -6,7 +6,7 @@
 |---------|------|------|
 | gap     | distance to the other proxies minus that to its own | moving mean over past batches |
 | reach   | rms distance of embeddings to all proxies | first batch |
-| least   | half of the reach; from class means the gap, at least a tenth of the reach | first batch |
+| least   | half of the reach; from class means `least_gap`, if that is less | first batch |
 | scatter | rms distance of embeddings to the mean of their class | first batch of a phase that says auto |
 
 docs/loss.md derives them. The distance to the other proxies is a root mean square, for which no N x C matrix
@@ -25,7 +25,6 @@ from softwarp.losses.distances import widen
 Auto = str  # "auto", or "auto:2" for twice that
 MARGIN = 1.0  # log-odds of the typical sample for its own class
 FLOOR = 0.5  # of the reach, the least gap: proxies that start anywhere show none yet
-PLACED = 0.1  # the same at class means: ten samples that have nothing in common lie as close to their mean
 MEMORY = 50  # batches in the moving mean
 SAMPLED = 1024  # proxies that m and v are taken from at most, evenly spaced
 
@@ -92,6 +91,35 @@ def gap_between(own: Tensor, overall: Tensor, num_classes: int) -> Tensor:
     return (others.clamp_min(0).sqrt() - own.sqrt()).mean()
 
 
+@torch.no_grad()
+def distance_variance(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """Return the variance of an embedding's distances to the proxies, the mean over a batch.
+
+    >>> distance_variance(torch.tensor([[0.0]]), torch.tensor([[1.0], [3.0]]))
+    tensor(1.)
+    """
+    embeddings, proxies = widen(embeddings, proxies[:: landmark_step(len(proxies))])
+    return torch.cdist(embeddings, proxies).var(1, correction=0).mean()
+
+
+def least_gap(gap: Tensor, variance: Tensor, num_classes: int) -> Tensor:
+    """Return the gap, or the wider one whose scale is gap / v, with the variance v among the others.
+
+    Beyond that scale the nearest of the other proxies outweigh all, and log-odds fall again.
+
+    >>> [least_gap(torch.tensor(4.0), torch.tensor(variance), 2).item() for variance in (4.0, 16.0)]
+    [4.0, 6.0]
+    """
+    count = max(2, num_classes)
+    others = count / (count - 1) * variance - gap.square() / count  # its own proxy, nearer by a gap, left out
+    return torch.maximum(gap, _wanted(num_classes) * others / gap)
+
+
+def _wanted(num_classes: int) -> float:
+    """The product of scale and gap."""
+    return math.log(max(1, num_classes - 1)) + MARGIN
+
+
 def class_scatter(embeddings: Tensor, labels: Tensor) -> Tensor:
     """Return the rms distance of embeddings to the mean of their class; to that of all if each is alone.
 
@@ -110,7 +138,7 @@ def class_scatter(embeddings: Tensor, labels: Tensor) -> Tensor:
 class Lengths(nn.Module):
     """The lengths that the batches of training showed; a state dict holds them."""
 
-    share: Tensor
+    placed: Tensor
     reach: Tensor
     least: Tensor
     gap: Tensor
@@ -118,21 +146,17 @@ class Lengths(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("share", torch.tensor(FLOOR))
+        self.register_buffer("placed", torch.tensor(False))  # where classes are, before the first batch
         self.register_buffer("reach", torch.tensor(0.0))  # before the first batch
         self.register_buffer("least", torch.tensor(0.0))
         self.register_buffer("gap", torch.tensor(0.0))
         self.register_buffer("batches", torch.tensor(0))
 
-    def believe(self) -> None:
-        """Take the gap of the first batch for what it is, because proxies lie where their classes do."""
-        self.share.fill_(PLACED)
-
     def scale(self, num_classes: int, reach: float) -> float:
         """Return the scale for the next batch, where `reach` is that of the first."""
         least = float(self.least) if self.batches else FLOOR * reach
         # In this order: max(NaN, gap) is NaN, and the loss then names the rows that are to blame.
-        return (math.log(max(1, num_classes - 1)) + MARGIN) / max(least, float(self.gap))
+        return _wanted(num_classes) / max(least, float(self.gap))
 
     @torch.no_grad()
     def first_reach(self, embeddings: Tensor, proxies: Callable[[], Tensor]) -> float:
@@ -142,11 +166,13 @@ class Lengths(nn.Module):
         return float(mean_square_distance(*widen(embeddings, proxies())).mean().sqrt()) or 1.0
 
     @torch.no_grad()
-    def learn(self, gap: Tensor, reach: float) -> None:
-        """Take a batch of training with this gap into account."""
+    def learn(self, gap: Tensor, reach: float, num_classes: int, variance: Callable[[], Tensor]) -> None:
+        """Take a batch of training into account, with its gap and the variance of its distances."""
         if not self.batches:
             self.reach.fill_(reach)
-            self.least.copy_(gap.clamp_min(float(self.share) * reach))
+            self.least.fill_(FLOOR * reach)
+            if self.placed and gap > 0:
+                self.least.clamp_max_(least_gap(gap, variance(), num_classes))
         self.batches += 1
         share = 1 / min(int(self.batches), MEMORY)
         self.gap += share * (gap - self.gap)

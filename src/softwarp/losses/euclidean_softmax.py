@@ -8,12 +8,13 @@
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import Auto, Lengths, factor_of, mean_gap, shard_gap
+from softwarp.losses.automatic import Auto, Lengths, distance_variance, factor_of, mean_gap, shard_gap
 from softwarp.losses.checks import check_positive
 from softwarp.losses.contract import Card, Shard, Terms, Training, phase_state, set_phase_state
 from softwarp.losses.distances import check_batch, init_proxies, widen
@@ -76,7 +77,8 @@ class EuclideanSoftmaxLoss(nn.Module):
         scale, reach = self._settle(embeddings, lambda: self.proxies)
         loss = fused_mean(embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=scale, delta=0.0)
         if self.training and isinstance(self.scale, str):  # and the batch has proved good
-            self.lengths.learn(mean_gap(embeddings, self.proxies, labels), reach)
+            variance = partial(distance_variance, embeddings, self.proxies)
+            self.lengths.learn(mean_gap(embeddings, self.proxies, labels), reach, self.num_classes, variance)
         return loss
 
     def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
@@ -87,7 +89,10 @@ class EuclideanSoftmaxLoss(nn.Module):
 
         def learn() -> None:
             if isinstance(self.scale, str):
-                self.lengths.learn(shard_gap(embeddings, t, shard, self.num_classes), reach)
+                gap = shard_gap(embeddings, t, shard, self.num_classes)
+                self.lengths.learn(
+                    gap, reach, self.num_classes, lambda: distance_variance(embeddings, shard.landmarks())
+                )
 
         return Terms(queries=embeddings, keys=proxies, own=-scale * t, scale=scale, learn=learn)
 
@@ -100,7 +105,7 @@ class EuclideanSoftmaxLoss(nn.Module):
 
     def proxies_placed(self) -> None:
         """Say that the proxies were put where their classes are, before the first batch."""
-        self.lengths.believe()
+        self.lengths.placed.fill_(True)
 
     def readings(self) -> dict[str, float]:
         """Return the scale as the next batch meets it; nothing before the first, where it is automatic."""

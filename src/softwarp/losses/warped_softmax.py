@@ -22,12 +22,21 @@ difference, and there is no floor of 1e-6 under distances; at distance zero the 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import Auto, Lengths, factor_of, mean_gap, radius, shard_gap
+from softwarp.losses.automatic import (
+    Auto,
+    Lengths,
+    distance_variance,
+    factor_of,
+    mean_gap,
+    radius,
+    shard_gap,
+)
 from softwarp.losses.contract import Card, Shard, Terms, Training
 from softwarp.losses.distances import (
     check_batch,
@@ -303,7 +312,8 @@ class WarpedSoftmaxLoss(nn.Module):
             delta=self.delta,
         )
         if self.training:  # and the batch has proved good
-            self._learn(alpha, reach, lambda: mean_gap(embeddings, self.proxies, labels))
+            gap = partial(mean_gap, embeddings, self.proxies, labels)
+            self._learn(alpha, reach, gap, partial(distance_variance, embeddings, self.proxies))
         return loss
 
     def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
@@ -322,7 +332,10 @@ class WarpedSoftmaxLoss(nn.Module):
             own=-scale * warp(t),
             scale=scale,
             learn=lambda: self._learn(
-                alpha, reach, lambda: shard_gap(embeddings, t, shard, self.num_classes)
+                alpha,
+                reach,
+                lambda: shard_gap(embeddings, t, shard, self.num_classes),
+                lambda: distance_variance(embeddings, shard.landmarks()),
             ),
         )
 
@@ -339,14 +352,16 @@ class WarpedSoftmaxLoss(nn.Module):
             alpha = (self.alpha_due * radius(embeddings, labels, reach)).to(alpha)
         return scale, alpha, reach
 
-    def _learn(self, alpha: Tensor, reach: float, gap: Callable[[], Tensor]) -> None:
+    def _learn(
+        self, alpha: Tensor, reach: float, gap: Callable[[], Tensor], variance: Callable[[], Tensor]
+    ) -> None:
         self.alpha, self.alpha_due = alpha, 0.0
         if isinstance(self.scale, str):
-            self.lengths.learn(gap(), reach)
+            self.lengths.learn(gap(), reach, self.num_classes, variance)
 
     def proxies_placed(self) -> None:
         """Say that the proxies were put where their classes are, before the first batch."""
-        self.lengths.believe()
+        self.lengths.placed.fill_(True)
 
     def readings(self) -> dict[str, float]:
         """Return scale and alpha as the next batch meets them; what no batch has decided yet is left out."""
