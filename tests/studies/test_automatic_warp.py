@@ -46,3 +46,15 @@ def test_a_row_has_its_search_and_its_seeds_and_is_not_made_twice(small, monkeyp
     make(small / "elsewhere")
     with pytest.raises(pytest.fail.Exception, match="searched again"):
         make(small / "elsewhere", "model.embedding_size=64")
+
+
+def test_a_search_that_ends_where_another_row_began_trains_nothing():
+    recipes = [
+        automatic_warp.recipe_for("glyphs", row, "random").model_dump(mode="json")
+        for row in ("automatic warp", "tuned warp", "automatic Euclidean softmax")
+    ]
+    recipes[1]["loss"]["settings"] = {"scale": "auto:1", "alpha": "auto:1", "k1": 0.9, "k2": 1.2}
+    first, found, other = map(automatic_warp.in_full, recipes)
+    assert first == found != other
+    recipes[1]["loss"]["settings"]["k1"] = 0.8
+    assert automatic_warp.in_full(recipes[1]) != first

@@ -21,7 +21,9 @@ from typing import Annotated, Any
 import typer
 from rich.progress import MofNCompleteColumn, Progress
 
+from softwarp import losses
 from softwarp.files import locked_file, write_json
+from softwarp.losses.contract import defaults_of
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import override
 from softwarp.recipe import Recipe, parse_recipe
@@ -111,9 +113,9 @@ def study(
         found = tuned(data, row, start, folder, given, bars)
         recipe = apply(recipe, kept(data, "searches")[found]["best"]["settings"])
     key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
-    made = {other: row for other, row in kept(data, "rows").items() if row["recipe"] == key}
+    made = {other: row for other, row in kept(data, "rows").items() if in_full(row["recipe"]) == in_full(key)}
     if made:
-        if name not in made:  # the search ended at the settings of another row
+        if name not in made:  # the search ended where another row began
             keep(data, "rows", name, next(iter(made.values())) | {"search": found})
         return
     results = []
@@ -127,6 +129,15 @@ def study(
     }
     values = {metric: [result.metrics[metric] for result in results] for metric in ("recall@1", "map@r")}
     keep(data, "rows", name, {**figures, "values": values, "search": found, "recipe": key})
+
+
+def in_full(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return the recipe with all settings of its loss, where "auto:1" is "auto"."""
+    name, given = recipe["loss"]["name"], recipe["loss"]["settings"]
+    settings = defaults_of(losses.LOSSES[name]) | {
+        key: "auto" if value == "auto:1" else value for key, value in given.items()
+    }
+    return recipe | {"loss": recipe["loss"] | {"settings": settings}}
 
 
 def rows(study: Study) -> dict[str, Any]:
