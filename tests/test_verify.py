@@ -14,7 +14,7 @@ from softwarp.data.templates import read_template_pairs, read_templates
 from softwarp.inference import EmbeddingModel
 from softwarp.metrics import pair_distances
 from softwarp.models.embedder import Embedder
-from softwarp.report.verification import SHOWN, write_verification
+from softwarp.report.verification import SHOWN, pairs_table, write_verification
 from softwarp.verify import pool_templates, verify_pairs, verify_templates, worst
 
 PEOPLE, IMAGES = 6, 4
@@ -121,6 +121,10 @@ def test_pairs_that_cannot_be_read_are_left_out_of_their_folds(lists):
     assert found.left_out == (path_of(2, 1),)
     assert found.distances.tolist() == whole.distances[kept].tolist()
     assert found.pairs.folds.tolist() == [n // 6 for n in kept]
+    row = [cell.text for cell in pairs_table([found]).rows[0]]
+    assert row[1] == f"{len(kept)} of {len(listed())}"
+    assert row[3] != "-"
+    assert row[4:6] == ["-", "-"]  # no hundred different pairs
     for path in (lists / "images").rglob("*.jpg"):
         path.write_text("no image")
     with pytest.raises(ValueError, match="no pair can be read"):
@@ -211,7 +215,7 @@ def test_distances_of_millions_of_pairs_are_made_in_parts(lists, monkeypatch):
 def test_one_to_one_and_one_to_many(lists, distance):
     templates = read_templates(write_templates(lists))
     people = [f"{a}-0 {b}-1 {int(a == b)}" for a in range(PEOPLE) for b in range(PEOPLE)]
-    (lists / "template_pairs.txt").write_text("\n".join(people))
+    (lists / "template_pairs.txt").write_text("\n".join(people * 20))
     pairs = read_template_pairs(lists / "template_pairs.txt", templates)
     found, _ = verify_templates(model(distance), templates, pairs)
     pooled = pool_templates(model().embed_store(templates.images, mirrored=True)[0], templates).double()
@@ -226,7 +230,9 @@ def test_one_to_one_and_one_to_many(lists, distance):
             hits.append(templates.people[nearest] == person)
     assert found["rank@1"] == pytest.approx(np.mean(hits))
     assert (found["mated"], found["others"]) == (PEOPLE - 1, 2)
-    assert {"tar@far=0.01", "tar@far=1e-06", "tpir@fpir=0.1", "auc"} <= found.keys()
+    assert {"tar@far=0.01", "tpir@fpir=0.1", "auc"} <= found.keys()
+    assert np.sum(~pairs[1]) < 1000  # too few for the rest
+    assert not {"tar@far=0.001", "tar@far=1e-06"} & found.keys()
     assert "accuracy" not in found
     few = pairs[0][[0, 1]], pairs[1][[0, 1]]  # there are no folds to fill
     assert verify_templates(model(distance), templates, few)[0]["auc"] in (0.0, 0.5, 1.0)

@@ -29,6 +29,7 @@ class Verified:
     distances: NDArray[np.float64]
     metrics: dict[str, float]
     left_out: tuple[str, ...]  # images that cannot be read
+    listed: int  # pairs, with those that were left out
 
 
 def verify_pairs(
@@ -55,7 +56,7 @@ def verify_pairs(
     distances = _distances(embeddings, whole.first, whole.second, model.distance)
     metrics = verification_metrics(distances, whole.same, folds=folds[kept], fars=fars)
     left_out = tuple(pairs.images.name(item) for item in broken)
-    return Verified(whole, model.distance, distances.numpy(), metrics, left_out)
+    return Verified(whole, model.distance, distances.numpy(), metrics, left_out, len(pairs.same))
 
 
 def _distances(
@@ -122,7 +123,8 @@ def verify_templates(
     if pairs is not None:
         (first, second), same = pairs[0].T, pairs[1]
         distances = _distances(pooled, first, second, model.distance)
-        found = verification_metrics(distances, same, folds=2, fars=RARE_FARS)  # folds are not shown
+        fars = [far for far in RARE_FARS if far * np.sum(~same) >= 1]  # fewer pairs do not show it
+        found = verification_metrics(distances, same, folds=2, fars=fars)  # folds are not shown
         metrics |= {name: value for name, value in found.items() if name.startswith("tar@") or name == "auc"}
     if len(templates.gallery) and len(templates.probes):
         if not templates.people:

@@ -17,19 +17,21 @@ from softwarp.verify import FARS, Verified, worst
 
 SHOWN = 12  # mistakes of each kind
 SIDE = 112  # pixels
-METRICS = ("accuracy", *(f"tar@far={far:g}" for far in FARS), "auc")
 
 
 def pairs_table(results: Sequence[Verified], *, title: str = "") -> Table:
     """Return a row per set of pairs: accuracy with its deviation over folds, TAR at three FARs, AUC."""
-    heads = ("set", "pairs", "accuracy", *(name.upper() for name in METRICS[1:]))
+    heads = ("set", "pairs", "accuracy", *(f"TAR@{far:g}" for far in FARS), "AUC")
     return Table(heads, tuple(_table_row(each) for each in results), title=title)
 
 
 def _table_row(result: Verified) -> tuple[Cell, ...]:
-    metrics, deviation = result.metrics, {"accuracy": result.metrics["accuracy_std"]}
-    figures = (figure(name, metrics[name], deviation.get(name)) for name in METRICS)
-    return (Cell(result.pairs.name), Cell(f"{len(result.pairs.same):,}"), *map(Cell, figures))
+    metrics, same = result.metrics, result.pairs.same
+    tars = (figure(f"tar@far={far:g}", metrics[f"tar@far={far:g}"]) for far in FARS)
+    shown = (tar if far * (~same).sum() >= 1 else "-" for far, tar in zip(FARS, tars, strict=True))
+    pairs = f"{len(same):,}" + (f" of {result.listed:,}" if result.listed > len(same) else "")
+    accuracy = figure("accuracy", metrics["accuracy"], metrics["accuracy_std"])
+    return tuple(map(Cell, (result.pairs.name, pairs, accuracy, *shown, figure("auc", metrics["auc"]))))
 
 
 def write_verification(
@@ -63,7 +65,8 @@ def _figures(results: Sequence[Verified], about: Mapping[str, Any]) -> Part:
         tables=[pairs_table(results)],
         figures=[roc("roc", curves)],
         note="Percent. Accuracy: mean ± deviation over folds, each judged by the threshold that is best on "
-        "the others. TAR@FAR: same pairs accepted when that share of different pairs is. Embeddings are the "
+        "the others. TAR@0.1: same pairs accepted when a tenth of the different pairs is; - where there are "
+        "too few. Pairs with an image that cannot be read are left out. Embeddings are the "
         f"mean of those of an image and its mirror image; distance: {about['distance']}.",
     )
 
