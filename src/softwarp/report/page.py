@@ -66,6 +66,7 @@ class Part:
     side_by_side: bool = False  # the figures, where the page is wide
     groups: Sequence[Group] = ()
     small: bool = True  # the pictures of groups: in rows, without words below them
+    pairs: bool = False  # groups of two pictures, side by side at any width
     note: str = ""
     folded: Mapping[str, str] = field(default_factory=dict)  # long texts by title
     level: int = 2

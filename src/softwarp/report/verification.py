@@ -115,6 +115,7 @@ def _mistakes(result: Verified) -> list[Part]:
             text=text if pairs else "None.",
             groups=[_pair(result, pair) for pair in pairs],
             small=False,
+            pairs=True,
         )
         for kind, pairs in {"one person taken for two": missed, "two people taken for one": taken}.items()
     ]
