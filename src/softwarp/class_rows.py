@@ -101,8 +101,8 @@ def _one_per_class(value: Any, parameter: Tensor) -> bool:
 
 
 def _new_folder(run: Path) -> str:
-    numbers = [int(folder.name.removeprefix(PREFIX)) for folder in run.glob(f"{PREFIX}*")]
-    name = f"{PREFIX}{max(numbers, default=0) + 1}"
+    numbers = [folder.name.removeprefix(PREFIX) for folder in run.glob(f"{PREFIX}*")]
+    name = f"{PREFIX}{max((int(number) for number in numbers if number.isdecimal()), default=0) + 1}"
     (run / name).mkdir()
     return name
 

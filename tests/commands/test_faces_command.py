@@ -8,6 +8,7 @@ from support.face_files import face, face_folder, write_bin, write_faces
 from typer.testing import CliRunner
 
 from softwarp.cli import app
+from softwarp.data.faces import read_pairs
 
 SMALL = (
     *("data.resize=28", "data.crop=28", "data.workers=0"),
@@ -52,6 +53,17 @@ def test_four_commands_lead_from_a_folder_to_verification(tmp_path, monkeypatch)
         "http://creativecommons.org", ""
     )
     assert page.count('src="data:image/') == page.count("<img ")
+
+
+def test_drawn_pairs_of_people_with_odd_names_are_read_again(tmp_path):
+    folder = face_folder(tmp_path / "faces", people=20, images=3)
+    for number in range(20):
+        (folder / f"person_{number:02d}").rename(folder / f'"Al" {number}, "B"')
+    shown = run("faces", "pairs", folder, "-o", tmp_path / "pairs.tsv", "--count", 400, "--folds", 2)
+    assert "of 400 asked for" in shown
+    pairs = read_pairs(tmp_path / "pairs.tsv", folder)
+    assert all(pairs.images.read(place) for place in range(len(pairs.images)))
+    assert pairs.images.name(0).startswith('"Al" ')
 
 
 def test_what_cannot_be_packed_is_refused_before_its_images_are_read(tmp_path, monkeypatch):

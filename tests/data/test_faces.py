@@ -36,6 +36,13 @@ def test_the_first_line_of_pairs_txt_gives_the_folds(tmp_path):
         read_pairs(tmp_path / "pairs.txt")
 
 
+def test_a_quote_that_is_never_closed_is_named(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text('first\tsecond\tsame\n"a.jpg\t' + "b.jpg\t1\n" * 30_000)
+    with pytest.raises(ValueError, match=r"pairs\.tsv is no table"):
+        read_pairs(path)
+
+
 def test_two_images_of_one_name_show_one_person(tmp_path):
     (tmp_path / "pairs.txt").write_text("Ann 1 Ann 2\nAnn 1 Bo 2\n")
     assert [same for _, _, same in load_pairs(tmp_path / "pairs.txt")] == [True, False]

@@ -1,5 +1,7 @@
 """`softwarp faces`: packs faces for training, and draws pairs of people that training holds out."""
 
+import csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,7 @@ Source = Annotated[
     Path,
     typer.Argument(metavar="FOLDER", help="FOLDER/PERSON/IMAGE, a CSV file, or a folder with train.rec."),
 ]
+COLUMNS = ("fold", "first", "second", "same")
 Depth = Annotated[int | None, typer.Option(min=1, help="Depth of the people's folders, like data.depth.")]
 
 
@@ -73,11 +76,11 @@ def pairs(
     if table.pack is not None:
         raise ValueError(f"{source} holds no image files; draw pairs from the folder that it was packed from")
     rows = draw_pairs(table, count=count, folds=folds, seed=seed)
-    lines = ["fold\tfirst\tsecond\tsame", *("\t".join(map(str, row)) for row in rows)]
-    write_text(output, "\n".join(lines) + "\n")
-    _say(
-        f"{len(rows):,} pairs in {folds} folds: {output}; verify with --pairs {output} --images {table.root}"
-    )
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *rows])  # quotes odd names
+    write_text(output, text.getvalue())
+    drawn = f"{len(rows):,} pairs" + (f" of {count:,} asked for" if len(rows) < count else "")
+    _say(f"{drawn} in {folds} folds: {output}; verify with --pairs {output} --images {table.root}")
 
 
 def _table(source: Path, depth: int | None) -> "Table":

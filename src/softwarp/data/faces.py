@@ -193,7 +193,11 @@ def read_rows(path: Path, needed: Sequence[str]) -> list[tuple[int, dict[str, st
     if missing:
         raise ValueError(f"{path} has no column {missing[0]!r}; its header must name {', '.join(needed)}")
     rows = []
-    for number, words in enumerate(csv.reader(lines, delimiter=between), start=2):
+    try:
+        found = list(csv.reader(lines, delimiter=between))
+    except csv.Error as error:  # such as a quote that is never closed
+        raise ValueError(f"{path} is no table ({error})") from None
+    for number, words in enumerate(found, start=2):
         if words and len(words) != len(names):
             raise ValueError(f"{path}, line {number}: {len(words)} columns where the header has {len(names)}")
         if words:
