@@ -156,7 +156,7 @@ def automatic_table(content: dict[str, Any]) -> str:
         table = metric_table(rows, ("recall@1", "map@r", "avg_dtp"), (title,))
         trials = {len(search["trials"]) for search in found.get("searches", {}).values()}
         searched = f"; each search had {'/'.join(map(str, trials))} trials" if trials else ""
-        missing = f"; {len(every) - len(names)} rows are not trained yet" if names != every else ""
+        missing = f"; rows not trained yet: {len(every) - len(names)}" if names != every else ""
         parts.append(
             f"{table.markdown()}\nMean and deviation over {found['seeds']} seeds{searched}{missing}. "
             f"By `{found['command']}` "
