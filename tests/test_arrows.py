@@ -8,7 +8,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "softwarp"
 # From the bottom to the top; a folder stands for its files, which may import one another.
 LAYERS = (
     {"files", "memory", "processes", "explorer"},
-    {"figures"},
+    {"figures", "index_table"},
     {"losses", "metrics", "models", "data", "embedding_files", "index_store", "index_faiss"},
     {"recipe"},
     {"recipe_files", "overrides", "budget", "stops", "class_rows"},
@@ -16,10 +16,10 @@ LAYERS = (
     {"evaluate", "schedule", "repeats", "tasks", "model_folder"},
     {"inference", "job", "tables", "comparisons", "choice"},
     {"bars", "start", "embed_files", "claims", "verify"},
-    {"train", "index_updates", "samplers", "remote_postgres", "remote_qdrant"},
+    {"train", "index_updates", "index_sources", "samplers", "remote_postgres", "remote_qdrant"},
     {"trial_queue"},
     {"tune", "retrieve", "embed_tree", "cost", "variants"},
-    {"paper_strategy", "benchmark", "insights", "remote", "sweeps"},
+    {"paper_strategy", "benchmark", "insights", "index_info", "remote", "sweeps"},
     {"reality_check", "reality_table", "classify"},
     {"report"},
     {"export"},

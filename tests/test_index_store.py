@@ -1,7 +1,6 @@
 """The files of an index: what counts, what is cut off, who may write."""
 
 import os
-import sqlite3
 import threading
 
 import numpy as np
@@ -63,15 +62,43 @@ def test_rows_are_synced_to_the_disk_before_they_count(tmp_path, monkeypatch):
     assert counted == [[4 * 3 * 4, 4 * 8]]
 
 
-def test_an_append_that_fails_changes_nothing(tmp_path):
+def test_an_append_that_fails_changes_nothing(tmp_path, monkeypatch):
+    """Also if another one follows at once."""
     store = filled(tmp_path)
-    with pytest.raises(sqlite3.IntegrityError), store.writing():
-        store.append(VECTORS[:2], [NewItem("twice.jpg"), NewItem("twice.jpg")])
+    with store.writing():
+        monkeypatch.setattr(store, "_put", full)
+        with pytest.raises(OSError, match="full"):
+            store.append(VECTORS[:2] * 7, [NewItem("one.jpg"), NewItem("two.jpg")])
+        monkeypatch.undo()
+        again = Store(tmp_path)
+        assert len(again.ids) == len(again.items()) == 4
+        store.append(VECTORS[:1] * 9, [NewItem("once.jpg")])
     again = Store(tmp_path)
-    assert len(again.ids) == len(again.items()) == 4
-    with again.writing():
-        again.append(VECTORS[:1], [NewItem("once.jpg")])
     assert again.ids.tolist() == [1, 2, 3, 4, 5]
+    assert np.array_equal(again.vectors[4], VECTORS[0] * 9)
+
+
+def full(**settings):
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("vectors", "items", "cause"),
+    [
+        (VECTORS[:1], ITEMS[:2], r"2 items.*\[1, 3\]"),
+        (VECTORS[:3], ITEMS[:2], r"2 items.*\[3, 3\]"),
+        (VECTORS[:2, :2], ITEMS[:2], r"\[2, 2\]"),
+        (VECTORS[0], ITEMS[:1], r"\[3\]"),
+        (VECTORS[:2], [NewItem("twice.jpg"), NewItem("twice.jpg")], r"twice\.jpg"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_before_anything_is_written(tmp_path, vectors, items, cause):
+    store = filled(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=cause), store.writing():
+        store.append(vectors, items)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert len(Store(tmp_path).items()) == 4
 
 
 def test_the_same_path_is_replaced_not_doubled(tmp_path):

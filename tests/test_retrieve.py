@@ -10,6 +10,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFont
@@ -186,7 +187,9 @@ def test_what_is_removed_stays_away_until_it_is_added(own, tmp_path):
     item = index.items[-1]
     assert (item.path, item.label, index.file(item)) == (str(outside), "elsewhere", outside)
     outside.unlink()
-    assert index.refresh().removed == 1
+    with pytest.raises(ValueError, match=r"1 of 1 images.*1\.jpg.*--remove-missing"):
+        index.refresh()
+    assert index.refresh(remove_missing=True).removed == 1
 
 
 def test_a_folder_that_has_vanished_empties_nothing(own):
@@ -195,6 +198,160 @@ def test_a_folder_that_has_vanished_empties_nothing(own):
     with pytest.raises(FileNotFoundError, match="images does not exist"):
         index.refresh()
     assert len(open_index(index.folder)) == 24
+
+
+def empty(folder, but=0):
+    for path in sorted(folder.rglob("*.png"))[but:]:
+        path.unlink()
+
+
+def test_an_empty_folder_empties_nothing(own, run):
+    """As a disk that is not mounted leaves one."""
+    root, index = own
+    empty(root)
+    for remove_missing in (False, True):
+        with pytest.raises(ValueError, match=f"{root} shows none of its 24.*mounted.*index remove"):
+            index.refresh(remove_missing=remove_missing)
+    for again in (lambda: index.add([root]), lambda: build(run, root, index.folder)):
+        with pytest.raises(ValueError, match=f"no images in {root}"):
+            again()
+    assert len(open_index(index.folder)) == 24
+    assert index.remove([root]).removed == 24
+
+
+def test_one_of_several_folders_may_be_the_one_that_is_not_mounted(own, tmp_path):
+    root, index = own
+    other = glyph_files(tmp_path / "other", classes=2)
+    index.add([other])
+    empty(other)
+    with pytest.raises(ValueError, match=f"{other} shows none of its 8 "):
+        index.refresh()
+    assert len(open_index(index.folder)) == 32
+    assert index.remove([root]).removed == 24  # and not those outside of it
+    assert len(index) == 8
+
+
+def test_when_most_images_are_gone_a_word_is_asked_for(own):
+    root, index = own
+    empty(root, 12)
+    assert index.refresh().removed == 12
+    empty(root, 5)
+    with pytest.raises(ValueError, match=f"7 of 12 images of {root} are gone.*U.0042.*--remove-missing"):
+        index.refresh()
+    assert len(open_index(index.folder)) == 12
+    assert index.refresh(remove_missing=True).removed == 7
+
+
+def test_a_file_that_the_disk_does_not_give_is_not_taken_for_a_changed_one(own, monkeypatch):
+    root, index = own
+    bad = root / "U+0042" / "DejaVuSans.png"
+    read = Path.read_bytes
+
+    def failing(path):
+        if path == bad:
+            raise OSError(5, "Input/output error", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    changes = index.refresh()
+    assert "Input/output error" in changes.broken[0]
+    assert (changes.removed, len(index)) == (0, 24)
+
+
+def test_an_index_of_no_images_is_refused_and_leaves_nothing(run, tmp_path):
+    truncated(tmp_path / "images" / "bad.jpg")
+    with pytest.raises(ValueError, match=r"none of 1 images.*bad\.jpg"):
+        build(run, tmp_path / "images", tmp_path / "new" / "index")
+    assert [path.name for path in tmp_path.iterdir()] == ["images"]
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ValueError, match="none of 1 images"):
+        build(run, tmp_path / "images", tmp_path / "there")
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_query_may_be_a_file_or_an_image(built):
+    item = built.items[5]
+    expected = built.search(built.model().embed(built.file(item)), 3)
+    image = Image.open(built.file(item))
+    for query in (built.file(item), str(built.file(item)), image, [image]):
+        ids, distances = built.search(query, 3)
+        assert ids.tolist() == expected[0].tolist()
+        np.testing.assert_allclose(distances, expected[1], atol=1e-4)
+        assert [found.id for found, _ in built.find(query, 3)[0]] == ids[0].tolist()
+    assert built.search([built.file(each) for each in built.items[:2]], 1)[0].tolist() == [[1], [2]]
+    assert built.search(built.vectors[:2].tolist(), 1)[0].tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize("query", [b"content", np.zeros((4, 4, 3), np.uint8), [b"content"]])
+def test_other_pictures_are_handed_to_the_model(built, monkeypatch, query):
+    class Model:
+        def embed(self, pictures):
+            assert pictures is query
+            return torch.from_numpy(built.vectors[3:4].copy())
+
+    again = open_index(built.folder)
+    monkeypatch.setattr(again, "model", Model)
+    assert again.search(query, 1)[0].tolist() == [[4]]
+
+
+@pytest.mark.parametrize("value", [1e17, 1e19, 3e38, -3e38])
+def test_numbers_whose_squares_overflow_are_refused(tmp_path, value):
+    vectors = gaussian(30, 8)
+    vectors[3, 2] = value
+    with pytest.raises(ValueError, match=r"3\.jpg holds a number beyond 1e\+16"):
+        vector_index(tmp_path / "index", vectors)
+    index = vector_index(tmp_path / "index", gaussian(30, 8))
+    for queries in (vectors[3], vectors):
+        with pytest.raises(ValueError, match=r"1e\+16"):
+            index.search(queries, 5)
+    cosine = vector_index(tmp_path / "cosine", vectors, distance="cosine")
+    assert (cosine.search(vectors, 1)[0][:, 0] == np.arange(1, 31)).all()
+
+
+@pytest.mark.parametrize("rows", [1, 15, 30])
+def test_vectors_from_before_that_check_never_give_another_id(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr(index_updates, "LARGEST", np.inf)
+    vectors = gaussian(30, 8) + np.float32(2e19) * np.eye(30, 8, dtype=np.float32)
+    index = vector_index(tmp_path, vectors)
+    with pytest.raises(ValueError, match="too large"):
+        index.search(vectors[:rows] * np.float32(3), 9)
+
+
+def test_a_vector_that_is_no_number_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"1\.jpg holds NaN"):
+        vector_index(tmp_path, np.array([[1, 2], [np.nan, 3]], np.float32))
+    with pytest.raises(ValueError, match=r"0\.jpg holds NaN or infinity"):
+        vector_index(tmp_path, np.array([[1e300, 2]]))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 15, 16, 17])
+@pytest.mark.parametrize("kind", ["hnsw", "ivfpq"])
+def test_few_images_are_searched_whatever_the_kind(tmp_path, kind, rows):
+    vectors = gaussian(rows, 8)
+    index = vector_index(tmp_path, vectors, kind=kind)
+    assert index.kind == ("flat" if kind == "ivfpq" and rows < 16 else kind)
+    assert (index.search(vectors, 1)[0][:, 0] == np.arange(1, rows + 1)).all()
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivfpq"])
+@pytest.mark.parametrize("left", [None, 0.0, 0.3, 0.975, 0.999, "garbage"])
+def test_an_approximate_index_that_is_damaged_is_scanned_and_built_again(tmp_path, kind, left):
+    vectors = gaussian(1000, 16)
+    index = vector_index(tmp_path, vectors, kind=kind)
+    expected = index.search(vectors[:50], 1)[0]
+    path, whole = tmp_path / index.store.settings["search"], index.recall
+    content = path.read_bytes()
+    path.unlink()
+    if left is not None:
+        path.write_bytes(b"?" * len(content) if left == "garbage" else content[: int(len(content) * left)])
+    damaged = open_index(tmp_path)
+    assert (damaged.kind, damaged.recall, damaged.damaged) == ("flat", 1.0, True)
+    assert (damaged.search(vectors[:50], 1)[0] == expected).all()
+    damaged.append(gaussian(1, 16, 9), [NewItem("again.jpg")])  # or a refresh
+    for mended in (damaged, open_index(tmp_path)):
+        assert (mended.kind, mended.damaged) == (kind, False)
+        assert mended.recall >= min(whole, 0.95)
+        assert (mended.search(vectors[:50], 1)[0] == expected).mean() >= 0.95
 
 
 def test_removed_rows_are_never_found_and_ids_outlive_compaction(tmp_path):

@@ -51,7 +51,9 @@ def calibrate(index: Index, k: int = 10, *, false_acceptance: float = 0.05) -> C
     """
     if not 0 < false_acceptance < 1:
         raise ValueError(f"false_acceptance is {false_acceptance}; choose a share between 0 and 1")
-    _, labels = numbered(index)
+    names, labels = numbered(index)
+    if not names:
+        raise ValueError(f"{index.folder} has no classes; put its images into a folder per class")
     rows = _judged(labels)
     classes, number = np.unique(labels[rows], return_inverse=True)
     if len(classes) < CLASSES:

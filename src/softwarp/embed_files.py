@@ -30,7 +30,7 @@ class Picture:
     """A file that was read: its content's digest, and its pixels unless they are known already."""
 
     path: Path
-    digest: bytes = b""
+    digest: bytes = b""  # empty if not even its bytes can be read
     pixels: Tensor | None = None
     thumbnail: bytes | None = None
     broken: str = ""  # why it cannot be read
@@ -93,6 +93,7 @@ def thumbnail_of(image: Image.Image) -> bytes:
 
 
 def _prepare(model: EmbeddingModel, path: Path, known: bytes | None, thumbnails: bool) -> Picture:
+    digest = b""
     try:
         # The digest comes first: a file that changes in between has a digest that is out of date, and is
         # embedded again next time.
@@ -101,7 +102,7 @@ def _prepare(model: EmbeddingModel, path: Path, known: bytes | None, thumbnails:
             return Picture(path, digest)
         image = model.read(path)
     except (ValueError, OSError) as error:
-        return Picture(path, broken=str(error))
+        return Picture(path, digest, broken=str(error))
     return Picture(path, digest, model.transform(image), thumbnail_of(image) if thumbnails else None)
 
 

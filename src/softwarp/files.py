@@ -72,6 +72,14 @@ def claimed(path: Path) -> Iterator[bool]:
         yield _lock(handle, wait=False)
 
 
+@contextmanager
+def open_shared(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file for reading, and share its lock; a mapping that is made of it holds the lock on."""
+    with path.open("rb") as file:
+        _lock(file.fileno() if os.name == "posix" else None, wait=True, shared=True)
+        yield file
+
+
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the file."""
     if not path.exists():
@@ -96,14 +104,15 @@ def _open_to_lock(path: Path, flags: int) -> Iterator[int | None]:
             os.close(handle)
 
 
-def _lock(handle: int | None, *, wait: bool) -> bool:
+def _lock(handle: int | None, *, wait: bool, shared: bool = False) -> bool:
     """Return whether the lock was taken; a file system without locks always gives it."""
     if handle is None:
         return True
     import fcntl
 
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(handle, kind | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks

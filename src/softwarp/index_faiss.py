@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 KINDS = ("flat", "hnsw", "ivfpq")
+FEWEST = {"hnsw": 1, "ivfpq": 16}  # images that a kind needs; fewer are scanned
 SCANNED = 2**30  # bytes of vectors that an exact scan reads in about a tenth of a second
 SPARE = 8  # candidates beyond k, as float32 may err about the last ones
 LINKS = 32  # of HNSW, per vector and direction
@@ -83,13 +84,32 @@ def add_rows(index: Any, vectors: Vectors, *, advance: Callable[[int], None] | N
 
 
 def open_mapped(path: Path) -> Any:
-    """Return a faiss index whose vectors and lists stay on disk until they are needed."""
-    faiss = _faiss()
+    """Return a faiss index whose vectors and lists stay on disk until they are needed; None if damaged."""
     # The graph and vectors of HNSW are mapped by the newer flag, the lists of IVF by the older one.
     try:
-        return faiss.read_index(os.fspath(path), faiss.IO_FLAG_MMAP_IFC)
-    except RuntimeError as error:
-        raise ValueError(f"{path} cannot be read ({error}); refresh the index") from None
+        return _faiss().read_index(os.fspath(path), _faiss().IO_FLAG_MMAP_IFC)
+    except RuntimeError:
+        return None
+
+
+def read_index(path: Path) -> Any:
+    """Return a faiss index in memory, to which rows can be added."""
+    return _faiss().read_index(os.fspath(path))
+
+
+def write_index(index: Any, path: Path) -> int:
+    """Write a faiss index, safe on disk when this returns, and return its size in bytes."""
+    temporary = path.with_name(f".{path.name}")
+    try:
+        _faiss().write_index(index, os.fspath(temporary))
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+    except (RuntimeError, OSError) as error:
+        temporary.unlink(missing_ok=True)
+        reason = "the disk is full" if "No space" in str(error) else str(error)
+        raise OSError(f"{path} cannot be written ({reason}); make room, then refresh the index") from None
+    temporary.replace(path)
+    return path.stat().st_size
 
 
 def scan(queries: Vectors, vectors: Vectors, k: int, allowed: Mask | None = None) -> Rows:

@@ -4,13 +4,19 @@
 batch is appended to the two files first and confirmed by one transaction, which also says how many rows
 count. What a crash leaves beyond them is cut off by the next writer. Removed rows stay until `compact`
 writes the next generation G of both files.
+
+A store shows what was confirmed when it was opened, whatever others write meanwhile: rows of a generation
+never change, an id never names another image, and removed items move to the table `past`. Readers share the
+locks of the files that they have mapped. A file that is no longer current is deleted, and what is past with
+it, once no reader holds it.
 """
 
 import json
 import os
-import sqlite3
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.files import locked_folder
+from softwarp.files import is_locked, locked_folder, open_shared
+from softwarp.index_table import Table
 
 TABLE = "items.sqlite"
 SCHEMA = """
@@ -30,8 +37,14 @@ CREATE TABLE thumbnails (id INTEGER PRIMARY KEY, jpeg BLOB NOT NULL);
 CREATE TABLE removed (row INTEGER PRIMARY KEY);
 CREATE TABLE excluded (path BLOB PRIMARY KEY);
 """
+# What was removed, by which change, for readers that have opened the index before. Indexes of earlier
+# versions lack it.
+PAST = """
+CREATE TABLE IF NOT EXISTS past (
+id INTEGER PRIMARY KEY, path BLOB NOT NULL, label BLOB, digest BLOB NOT NULL, change INTEGER NOT NULL,
+generation INTEGER NOT NULL)
+"""
 VERSION = 1
-WAIT = 60.0  # seconds for another process to finish its transaction
 BLOCK = 65536  # rows that are copied at a time
 
 Rows = NDArray[np.int64]
@@ -66,9 +79,8 @@ class Store:
             words = f"{folder} -o {folder}.index" if folder.is_dir() else f"FOLDER -o {folder}"
             raise FileNotFoundError(f"{folder} is not an index; make one with `softwarp index RUN {words}`")
         self.folder = folder
-        self.table = sqlite3.connect(
-            folder / TABLE, timeout=WAIT, check_same_thread=False, isolation_level=None
-        )
+        self.table = Table(folder / TABLE)
+        self.table.execute(PAST)
         self.reload()
 
     @classmethod
@@ -82,21 +94,13 @@ class Store:
 
     def reload(self) -> None:
         """Look at what is confirmed by now."""
-        with self._transaction("DEFERRED"):
-            try:
-                stored = self.table.execute("SELECT name, value FROM settings").fetchall()
-            except sqlite3.DatabaseError as error:
-                raise ValueError(
-                    f"{self.folder / TABLE} cannot be read ({error}); build the index again"
-                ) from None
-            removed = self.table.execute("SELECT row FROM removed ORDER BY row").fetchall()
-        self.settings: dict[str, Any] = {name: json.loads(value) for name, value in stored}
-        if self.settings.get("version") != VERSION:
-            raise ValueError(f"{self.folder} was made by another version of softwarp; build the index again")
-        self.removed: Rows = np.array([row for (row,) in removed], np.int64)
-        shape = (self.settings["rows"], self.settings["dimensions"])
-        self.vectors: Vectors = self._map("vectors", np.dtype("<f4"), shape)
-        self.ids: Rows = self._map("ids", np.dtype("<i8"), shape[:1])
+        while not self._look():
+            pass
+
+    def changed(self) -> bool:
+        """Return whether another process has confirmed anything since."""
+        found = self.table.execute("SELECT name, value FROM settings WHERE name = 'change'")
+        return bool(_decoded(self.table.path, found).get("change", 0) != self.settings["change"])
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -106,37 +110,41 @@ class Store:
             rows, dimensions = self.settings["rows"], self.settings["dimensions"]
             for name, size in (("vectors", rows * dimensions * 4), ("ids", rows * 8)):
                 os.truncate(self._path(name), size)
-            keep = {self._path(name).name for name in ("vectors", "ids")} | {self.settings.get("search")}
-            for path in self.folder.iterdir():
-                if path.suffix in (".f32", ".i64", ".faiss") and path.name not in keep:
-                    path.unlink()
+            self.sweep()
             yield
+
+    def sweep(self) -> None:
+        """Delete the files, and the removed items, that no reader holds any longer."""
+        keep = {self._path(name).name for name in ("vectors", "ids")} | {self.settings.get("search")}
+        held = {self.settings["generation"]}
+        for path in self.folder.iterdir():
+            if path.suffix in (".f32", ".i64", ".faiss") and path.name not in keep:
+                if not is_locked(path):
+                    with suppress(PermissionError):  # Windows, where a mapped file stays
+                        path.unlink()
+                if (still := re.fullmatch(r"vectors-(\d+)\.f32", path.name)) and path.exists():
+                    held.add(int(still[1]))
+        over = self.table.execute("SELECT id FROM past WHERE generation < ?", [min(held)])
+        if over:
+            with self.table.transaction("IMMEDIATE"):
+                for table in ("past", "thumbnails"):
+                    self.table.executemany(f"DELETE FROM {table} WHERE id = ?", over)
 
     def append(self, vectors: Vectors, items: Sequence[NewItem]) -> None:
         """Add a row per item, safe on disk when this returns; an item of the same path is replaced."""
-        first = int(self.settings["next_id"])
+        self._check(vectors, items)
+        first, start = int(self.settings["next_id"]), int(self.settings["rows"])
         ids = np.arange(first, first + len(items), dtype="<i8")
-        _extend(self._path("vectors"), np.ascontiguousarray(vectors, "<f4"))
-        _extend(self._path("ids"), ids)
-        with self._transaction("IMMEDIATE"):
-            self._delete(self._ids_of([item.path for item in items]))
-            rows = [
-                (
-                    number,
-                    os.fsencode(item.path),
-                    None if item.label is None else os.fsencode(item.label),
-                    item.digest,
-                )
-                for number, item in zip(ids.tolist(), items, strict=True)
-            ]
+        _write(self._path("vectors"), start, np.ascontiguousarray(vectors, "<f4"))
+        _write(self._path("ids"), start, ids)
+        numbered = list(zip(ids.tolist(), items, strict=True))
+        rows = [(number, *_encoded(item)) for number, item in numbered]
+        pictures = [(number, item.thumbnail) for number, item in numbered if item.thumbnail is not None]
+        with self._changing() as change:
+            self._delete(self._ids_of([item.path for item in items]), change)
             self.table.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
-            pictures = [
-                (number, item.thumbnail)
-                for number, item in zip(ids.tolist(), items, strict=True)
-                if item.thumbnail is not None
-            ]
             self.table.executemany("INSERT INTO thumbnails VALUES (?, ?)", pictures)
-            self._put(rows=self.settings["rows"] + len(items), next_id=first + len(items))
+            self._put(rows=start + len(items), next_id=first + len(items))
         self.reload()
 
     def remove(self, paths: Iterable[str], *, exclude: bool = False) -> int:
@@ -145,10 +153,10 @@ class Store:
         Args:
             exclude: remember the paths, so that `refresh` does not add them again.
         """
-        paths = list(paths)
+        paths = list(dict.fromkeys(paths))
         ids = self._ids_of(paths)
-        with self._transaction("IMMEDIATE"):
-            self._delete(ids)
+        with self._changing() as change:
+            self._delete(ids, change)
             if exclude:
                 values = [(os.fsencode(path),) for path in paths]
                 self.table.executemany("INSERT OR IGNORE INTO excluded VALUES (?)", values)
@@ -157,7 +165,7 @@ class Store:
 
     def include(self, paths: Iterable[str]) -> None:
         """Forget that these paths were excluded."""
-        with self._transaction("IMMEDIATE"):
+        with self.table.transaction("IMMEDIATE"):
             values = [(os.fsencode(path),) for path in paths]
             self.table.executemany("DELETE FROM excluded WHERE path = ?", values)
 
@@ -169,22 +177,17 @@ class Store:
         """Write both files again without the removed rows."""
         generation = self.settings["generation"] + 1
         keep = self.live_rows()
-        for name, array in (("vectors", self.vectors), ("ids", self.ids)):
-            path = self._path(name, generation)
-            path.write_bytes(b"")
-            for start in range(0, len(keep), BLOCK):
-                _extend(path, array[keep[start : start + BLOCK]])
-        old = [self._path(name) for name in ("vectors", "ids")]
-        with self._transaction("IMMEDIATE"):
+        _copy(self.vectors, keep, self._path("vectors", generation))
+        _copy(self.ids, keep, self._path("ids", generation))
+        with self._changing():
             self.table.execute("DELETE FROM removed")
             self._put(generation=generation, rows=len(keep), search=None, indexed=0)
         self.reload()
-        for path in old:
-            path.unlink(missing_ok=True)
+        self.sweep()
 
     def put(self, **settings: Any) -> None:
         """Change settings."""
-        with self._transaction("IMMEDIATE"):
+        with self._changing():
             self._put(**settings)
         self.settings |= settings
 
@@ -199,13 +202,14 @@ class Store:
     def items(self, ids: Sequence[int] | None = None) -> list[Item]:
         """Return these items in their order, or all of them by id; an unknown one is a ValueError."""
         if ids is None:
-            return [_item(row) for row in self.table.execute("SELECT * FROM items ORDER BY id")]
-        found = [
-            self.table.execute("SELECT * FROM items WHERE id = ?", (int(each),)).fetchone() for each in ids
-        ]
-        if None in found:
-            raise ValueError(f"{self.folder} has no image with id {ids[found.index(None)]}")
-        return [_item(row) for row in found]
+            return [_item(row) for row in self.table.execute(f"SELECT * FROM {self._seen} ORDER BY id")]
+        found: list[Item] = []
+        for each in ids:
+            row = self.table.execute(f"SELECT * FROM {self._seen} WHERE id = ?", [int(each)])
+            if not row:
+                raise ValueError(f"{self.folder} has no image with id {each}")
+            found.append(_item(row[0]))
+        return found
 
     def select(self, where: Iterable[tuple[str, str]]) -> list[int]:
         """Return the ids, ascending, of the items for which all hold: (`class`, name) or (`path`, glob)."""
@@ -213,7 +217,9 @@ class Store:
         classes = [os.fsencode(value) for name, value in where if name == "class"]
         globs = [value for name, value in where if name == "path"]
         condition = " AND ".join(["label = ?"] * len(classes)) or "1"
-        found = self.table.execute(f"SELECT id, path FROM items WHERE {condition} ORDER BY id", classes)
+        found = self.table.execute(
+            f"SELECT id, path FROM {self._seen} WHERE {condition} ORDER BY id", classes
+        )
         return [
             number
             for number, path in found
@@ -223,51 +229,99 @@ class Store:
     def classes(self) -> dict[str, int]:
         """Return how many items each class has."""
         counted = self.table.execute(
-            "SELECT label, COUNT(*) FROM items WHERE label IS NOT NULL GROUP BY label"
+            f"SELECT label, COUNT(*) FROM {self._seen} WHERE label IS NOT NULL GROUP BY label"
         )
         return {os.fsdecode(label): count for label, count in counted}
 
     def digests(self) -> dict[str, bytes]:
         """Return the digest of every item by path."""
         return {
-            os.fsdecode(path): digest for path, digest in self.table.execute("SELECT path, digest FROM items")
+            os.fsdecode(path): digest
+            for path, digest in self.table.execute(f"SELECT path, digest FROM {self._seen}")
         }
 
     def thumbnail(self, number: int) -> bytes:
         """Return the thumbnail of an item, a JPEG."""
-        found = self.table.execute("SELECT jpeg FROM thumbnails WHERE id = ?", (int(number),)).fetchone()
-        if found is None:
+        query = f"SELECT jpeg FROM thumbnails WHERE id IN (SELECT id FROM {self._seen} WHERE id = ?)"
+        found = self.table.execute(query, [int(number)])
+        if not found:
             raise ValueError(f"{self.folder} has no thumbnail of id {number}")
-        return bytes(found[0])
+        return bytes(found[0][0])
 
-    def _delete(self, ids: Sequence[int]) -> None:
-        """Forget items and mark their rows, inside a transaction."""
+    def search_file(self) -> Path | None:
+        """Return the file of the approximate index; None if there is none, or only a part of it."""
+        return self.folder / self.settings["search"] if self._search is not None else None
+
+    def _look(self) -> bool:
+        """Read what is confirmed and map its files; return whether these were still current then."""
+        with self.table.transaction("DEFERRED"):
+            stored = self.table.execute("SELECT name, value FROM settings")
+            removed = self.table.execute("SELECT row FROM removed ORDER BY row")
+        self.settings: dict[str, Any] = {"change": 0} | _decoded(self.table.path, stored)
+        if self.settings.get("version") != VERSION:
+            raise ValueError(f"{self.folder} was made by another version of softwarp; build the index again")
+        self.removed: Rows = np.array([row for (row,) in removed], np.int64)
+        shape = (self.settings["rows"], self.settings["dimensions"])
+        try:
+            self.vectors: Vectors = self._map("vectors", np.dtype("<f4"), shape)
+            self.ids: Rows = self._map("ids", np.dtype("<i8"), shape[:1])
+        except FileNotFoundError:
+            if self._is_current():
+                raise
+            return False
+        self._search = self._hold_search()
+        fields, before = "id, path, label, digest", f"id < {self.settings['next_id']:d}"
+        self._seen = (
+            f"(SELECT {fields} FROM items WHERE {before} UNION ALL "
+            f"SELECT {fields} FROM past WHERE {before} AND change > {self.settings['change']:d})"
+        )
+        return self._is_current()
+
+    def _is_current(self) -> bool:
+        """Whether the files that were read about are still those of the index: held now, they stay."""
+        query = "SELECT name, value FROM settings WHERE name IN ('generation', 'search')"
+        found = _decoded(self.table.path, self.table.execute(query))
+        return all(found.get(name) == self.settings.get(name) for name in ("generation", "search"))
+
+    def _check(self, vectors: Vectors, items: Sequence[NewItem]) -> None:
+        """Refuse what does not belong together before anything is written."""
+        shape = (len(items), self.settings["dimensions"])
+        if vectors.shape != shape:
+            raise ValueError(
+                f"{len(items):,} items need vectors of shape {list(shape)}, not {list(vectors.shape)}"
+            )
+        twice = [path for path, count in Counter(item.path for item in items).items() if count > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} is there twice; give each path one vector")
+
+    def _delete(self, ids: Sequence[int], change: int) -> None:
+        """Move items to the past and mark their rows, inside a transaction."""
         self.table.executemany(
             "INSERT INTO removed VALUES (?)", [(row,) for row in self.rows_of(ids).tolist()]
         )
-        for table in ("items", "thumbnails"):
-            self.table.executemany(f"DELETE FROM {table} WHERE id = ?", [(number,) for number in ids])
+        stamp = (change, self.settings["generation"])
+        self.table.executemany(
+            "INSERT INTO past SELECT id, path, label, digest, ?, ? FROM items WHERE id = ?",
+            [(*stamp, number) for number in ids],
+        )
+        self.table.executemany("DELETE FROM items WHERE id = ?", [(number,) for number in ids])
 
     def _ids_of(self, paths: Iterable[str]) -> list[int]:
-        asked = (
-            self.table.execute("SELECT id FROM items WHERE path = ?", (os.fsencode(path),)).fetchone()
-            for path in paths
-        )
-        return [number for (number,) in filter(None, asked)]
+        query = "SELECT id FROM items WHERE path = ?"
+        return [number for path in paths for (number,) in self.table.execute(query, [os.fsencode(path)])]
 
     def _put(self, **settings: Any) -> None:
         values = [(name, json.dumps(value)) for name, value in settings.items()]
         self.table.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", values)
 
     @contextmanager
-    def _transaction(self, kind: str) -> Iterator[None]:
-        self.table.execute(f"BEGIN {kind}")
-        try:
-            yield
-        except BaseException:
-            self.table.execute("ROLLBACK")
-            raise
-        self.table.execute("COMMIT")
+    def _changing(self) -> Iterator[int]:
+        """A transaction, with the number of the change that it makes."""
+        change = self.settings["change"] + 1
+        with self.table.transaction("IMMEDIATE"):
+            yield change
+            self.table.execute("INSERT OR REPLACE INTO settings VALUES ('change', ?)", [json.dumps(change)])
+        self.settings["change"] = change
 
     def _path(self, name: str, generation: int | None = None) -> Path:
         suffix = {"vectors": "f32", "ids": "i64"}[name]
@@ -278,11 +332,23 @@ class Store:
 
     def _map(self, name: str, kind: "np.dtype[Any]", shape: tuple[int, ...]) -> NDArray[Any]:
         path, size = self._path(name), int(np.prod(shape)) * kind.itemsize
-        if path.stat().st_size < size:
-            raise ValueError(
-                f"{path} is cut off at {path.stat().st_size:,} of {size:,} bytes; build the index again"
-            )
-        return np.memmap(path, kind, "r", shape=shape) if size else np.empty(shape, kind)
+        with open_shared(path) as file:
+            there = os.fstat(file.fileno()).st_size
+            if there < size:
+                raise ValueError(f"{path} is cut off at {there:,} of {size:,} bytes; build the index again")
+            return np.memmap(file, kind, "r", shape=shape) if size else np.empty(shape, kind)
+
+    def _hold_search(self) -> NDArray[np.uint8] | None:
+        """The file of the approximate index, mapped so that it stays; None if it is not whole."""
+        name, size = self.settings.get("search"), self.settings.get("search_bytes", 1)
+        if not name:
+            return None
+        try:
+            with open_shared(self.folder / name) as file:
+                whole = os.fstat(file.fileno()).st_size >= size
+                return np.memmap(file, np.uint8, "r") if whole else None
+        except FileNotFoundError:
+            return None
 
 
 def _create(folder: Path, settings: dict[str, Any]) -> None:
@@ -291,20 +357,48 @@ def _create(folder: Path, settings: dict[str, Any]) -> None:
         (folder / name).write_bytes(b"")
     new = folder / f".{TABLE}"
     new.unlink(missing_ok=True)
-    table = sqlite3.connect(new, isolation_level=None)
-    table.executescript(SCHEMA)
-    start = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, **settings}
-    values = [(name, json.dumps(value)) for name, value in start.items()]
-    table.executemany("INSERT INTO settings VALUES (?, ?)", values)
-    table.close()
+    table = Table(new)
+    try:
+        for statement in filter(str.strip, SCHEMA.split(";")):
+            table.execute(statement)
+        start = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
+        values = [(name, json.dumps(value)) for name, value in (start | settings).items()]
+        table.executemany("INSERT INTO settings VALUES (?, ?)", values)
+    finally:
+        table.close()
     new.replace(folder / TABLE)
 
 
-def _extend(path: Path, array: NDArray[Any]) -> None:
-    with path.open("ab") as file:
-        file.write(array.data if array.size else b"")
-        file.flush()
-        os.fsync(file.fileno())
+def _write(path: Path, start: int, array: NDArray[Any]) -> None:
+    """Write rows from that one on, in place of what a failure may have left there."""
+    try:
+        with path.open("r+b") as file:
+            file.seek(start * array.itemsize * int(np.prod(array.shape[1:])))
+            file.truncate()
+            file.write(array.data if array.size else b"")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(
+            f"{path} cannot be written ({error.strerror}); make room, then run the same command again"
+        ) from None
+
+
+def _copy(array: NDArray[Any], rows: Rows, path: Path) -> None:
+    path.write_bytes(b"")
+    for start in range(0, len(rows), BLOCK):
+        _write(path, start, array[rows[start : start + BLOCK]])
+
+
+def _encoded(item: NewItem) -> tuple[bytes, bytes | None, bytes]:
+    return os.fsencode(item.path), None if item.label is None else os.fsencode(item.label), item.digest
+
+
+def _decoded(path: Path, stored: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    try:
+        return {name: json.loads(value) for name, value in stored}
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}); build the index again") from None
 
 
 def _item(row: tuple[int, bytes, bytes | None, bytes]) -> Item:

@@ -1,8 +1,7 @@
 """Brings a store up to date: embeds files into it, compacts it, builds its faiss index."""
 
 import hashlib
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.trees import class_of
-from softwarp.index_faiss import add_rows, choose_kind, make_index, tune
+from softwarp.index_faiss import (
+    FEWEST,
+    add_rows,
+    choose_kind,
+    make_index,
+    open_mapped,
+    read_index,
+    tune,
+    write_index,
+)
 from softwarp.index_store import NewItem, Store, Vectors
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from softwarp.inference import EmbeddingModel
 
+LARGEST = 1e16  # value of a vector whose square, added up, surely fits into float32
 REMOVED = 0.1  # share of removed rows from which the files are written again
 TAIL = 0.05  # share of rows that are not in the faiss index yet from which they are added to it
 
@@ -34,19 +45,30 @@ class Changes:
     broken: list[str] = field(default_factory=list)  # why each of these files cannot be read
 
 
-def as_stored(store: Store, vectors: NDArray[Any]) -> Vectors:
-    """Return vectors as the store holds them: checked, and of unit length for cosine."""
+def as_stored(store: Store, vectors: "NDArray[Any] | Tensor", names: Sequence[str] = ()) -> Vectors:
+    """Return vectors as the store holds them: checked, and of unit length for cosine.
+
+    Args:
+        names: of the images, for errors.
+    """
     dimensions = store.settings["dimensions"]
-    if vectors.ndim != 2 or vectors.shape[1] != dimensions:
-        raise ValueError(
-            f"{store.folder} holds vectors of {dimensions} dimensions, not {list(vectors.shape)}"
-        )
-    if not np.isfinite(vectors).all():
-        raise ValueError("a vector holds NaN or infinity; leave that image out")
+    with np.errstate(over="ignore"):  # which gives infinity
+        found = np.asarray(vectors, np.float32)
+    if found.ndim != 2 or found.shape[1] != dimensions:
+        raise ValueError(f"{store.folder} holds vectors of {dimensions} dimensions, not {list(found.shape)}")
+    _refuse(~np.isfinite(found), names, "NaN or infinity")
     if store.settings["unit"]:
-        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-        vectors = vectors / np.where(lengths > 0, lengths, 1)
-    return np.ascontiguousarray(vectors, np.float32)
+        lengths = np.linalg.norm(found.astype(np.float64), axis=1, keepdims=True)
+        found = np.asarray(found / np.where(lengths > 0, lengths, 1), np.float32)
+    _refuse(np.abs(found) > LARGEST, names, f"a number beyond {LARGEST:g}")
+    return np.ascontiguousarray(found)
+
+
+def _refuse(wrong: NDArray[np.bool_], names: Sequence[str], what: str) -> None:
+    if wrong.any():
+        row = int(wrong.any(axis=1).argmax())
+        whose = f"the vector of {names[row]}" if row < len(names) else f"vector {row}"
+        raise ValueError(f"{whose} holds {what}, which cannot be searched; leave that image out")
 
 
 def fingerprint(model: "EmbeddingModel") -> str:
@@ -79,8 +101,9 @@ def embed_into(
             for each, name in ((each, names[each.path]) for each in batch.pictures)
         ]
         if items:
-            store.append(as_stored(store, batch.vectors), items)
-        lost = [name for name in (names[each.path] for each in batch.broken) if name in before]
+            store.append(as_stored(store, batch.vectors, [item.path for item in items]), items)
+        # One that could not even be read is not known to have changed: its disk may be at fault.
+        lost = [names[each.path] for each in batch.broken if each.digest and names[each.path] in before]
         changes.removed += store.remove(lost) if lost else 0
         old = sum(item.path in before for item in items)
         changes.added += len(items) - old
@@ -101,17 +124,23 @@ def settle(store: Store, progress: Progress | None = None) -> None:
     kind = settings["wanted"]
     if kind == "auto":
         kind = choose_kind(rows, settings["dimensions"])
-    if kind == "flat" or not rows:
-        store.put(search=None, kind="flat", indexed=0)
-    elif settings["kind"] != kind or rows - settings["indexed"] > TAIL * rows:
+    if kind == "flat" or rows < FEWEST[kind]:
+        if settings["kind"] != "flat" or settings.get("search"):
+            store.put(search=None, kind="flat", indexed=0)
+    elif settings["kind"] != kind or rows - settings["indexed"] > TAIL * rows or not _is_whole(store):
         _write_faiss(store, kind, progress)
+    store.reload()
+    store.sweep()
+
+
+def _is_whole(store: Store) -> bool:
+    path = store.search_file()
+    return path is not None and open_mapped(path) is not None
 
 
 def _write_faiss(store: Store, kind: str, progress: Progress | None) -> None:
     """Extend the faiss index, or build it, and measure its recall."""
-    import faiss
-
-    done, total = store.settings["indexed"] if store.settings["kind"] == kind else 0, len(store.ids)
+    done, total = 0, len(store.ids)
 
     def advance(count: int) -> None:
         nonlocal done
@@ -119,19 +148,17 @@ def _write_faiss(store: Store, kind: str, progress: Progress | None) -> None:
         if progress is not None:
             progress(f"building {kind}", done, total)
 
-    before = store.settings.get("search")
-    if done:
-        index = faiss.read_index(os.fspath(store.folder / str(before)))
+    index = None
+    if store.settings["kind"] == kind and _is_whole(store):
+        done = store.settings["indexed"]
+        index = read_index(store.folder / store.settings["search"])
         add_rows(index, store.vectors[done:], advance=advance)
-    else:
+    if index is None:
         index = make_index(kind, store.vectors, advance=advance)
     effort, recall = tune(index, kind, store.vectors)
-    name = f"search-{store.settings['generation']}-{total}.faiss"
-    temporary = store.folder / f".{name}"
-    faiss.write_index(index, os.fspath(temporary))
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(store.folder / name)
-    store.put(search=name, kind=kind, indexed=total, effort=effort.value, recall=recall)
-    if before and before != name:
-        (store.folder / before).unlink(missing_ok=True)
+    # A name that is new: what another process reads stays as it is.
+    path = store.folder / f"search-{store.settings['generation']}-{store.settings['change']}.faiss"
+    size = write_index(index, path)
+    store.put(
+        search=path.name, search_bytes=size, kind=kind, indexed=total, effort=effort.value, recall=recall
+    )

@@ -14,19 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from softwarp.data.decode import read_image
 from softwarp.index_store import Item, Vectors
 from softwarp.index_updates import Progress
 from softwarp.remote_postgres import Postgres
 from softwarp.remote_qdrant import Qdrant
-from softwarp.retrieve import Index, model_of, parse_where
+from softwarp.retrieve import Index, as_vectors, model_of, parse_where
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from softwarp.inference import EmbeddingModel
+    from softwarp.retrieve import Queries
 
 DATABASES: dict[str, Callable[[str], "Remote"]] = {
     "postgresql": Postgres,
@@ -106,25 +104,25 @@ class RemoteIndex:
         return model_of(self.settings["model"], self.settings["fingerprint"], self.address)
 
     def find(
-        self, vectors: "NDArray[Any] | Tensor", k: int = 10, *, where: str | Sequence[str] = ()
+        self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()
     ) -> list[list[tuple[Item, float]]]:
         """Return the nearest items and their distances, a list per query.
 
         Args:
-            vectors: the queries' embeddings, [Q, D] or [D].
+            queries: embeddings [Q, D] or [D]; or what the model embeds: a file, an image, or several.
             where: `class=NAME` or `path=GLOB`, or several that must all hold.
         """
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least 1")
-        queries = np.atleast_2d(np.asarray(vectors, np.float32))
-        if queries.shape[1] != self.settings["dimensions"]:
+        vectors = np.atleast_2d(np.asarray(as_vectors(queries, self.model), np.float32))
+        if vectors.shape[1] != self.settings["dimensions"]:
             raise ValueError(
                 f"{self.address} holds vectors of {self.settings['dimensions']} dimensions, "
-                f"not {list(queries.shape)}"
+                f"not {list(vectors.shape)}"
             )
         conditions = [(name, _text(value)) for name, value in parse_where(where)]
         with telling(self._remote):
-            answers = [self._remote.nearest(query, k, conditions) for query in queries]
+            answers = [self._remote.nearest(vector, k, conditions) for vector in vectors]
         return [sorted(answer, key=lambda each: (each[1], each[0].id)) for answer in answers]
 
     def close(self) -> None:
@@ -147,16 +145,19 @@ def open_remote(url: str) -> RemoteIndex:
         raise
 
 
-def push(index: Index, url: str, *, progress: Progress | None = None) -> Pushed:
+def push(index: Index, url: str, *, remove_missing: bool = False, progress: Progress | None = None) -> Pushed:
     """Make a collection hold what an index holds, and nothing else; what is there already is not sent again.
 
     Images are sent in batches, each safe when the next one begins: a push that was stopped is resumed.
+
+    Args:
+        remove_missing: go on if the collection has more than twice as many images; an empty index is refused.
     """
     remote = _connect(url)
     try:
         with index.store.writing(), telling(remote), remote.writing():
             _prepare(remote, index)
-            return _mirror(remote, index, progress)
+            return _mirror(remote, index, remove_missing, progress)
     finally:
         remote.close()
 
@@ -194,8 +195,20 @@ def _prepare(remote: Remote, index: Index) -> None:
         raise ValueError(f"{remote.address} holds images of {found['root']}, not of {wanted['root']}")
 
 
-def _mirror(remote: Remote, index: Index, progress: Progress | None) -> Pushed:
+def _refuse_losses(address: str, index: Index, there: int, *, remove_missing: bool) -> None:
+    """Stop before a collection is emptied, or loses most of its images unless that is expected."""
+    if not len(index):
+        raise ValueError(f"{index.folder} has no images; {address} has {there:,} and stays as it is")
+    if there > 2 * len(index) and not remove_missing:
+        raise ValueError(
+            f"{address} has {there:,} images, but {index.folder} only {len(index):,}; "
+            "if the others are really to be removed, push with --remove-missing"
+        )
+
+
+def _mirror(remote: Remote, index: Index, remove_missing: bool, progress: Progress | None) -> Pushed:
     items, vectors, there = index.store.items(), index.store.vectors, remote.stamps()
+    _refuse_losses(remote.address, index, len(there), remove_missing=remove_missing)
     stamps = {item.id: _stamp(item) for item in items}
     gone = [number for number in there if number not in stamps]
     for start in range(0, len(gone), BATCH):

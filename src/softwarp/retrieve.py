@@ -1,11 +1,12 @@
 """Indexes of images: `build`, `open_index`, search, add, remove, refresh.
 
 After `index = build("runs/birds", "photos", "photos.index")`, the ten images nearest to a query are
-`ids, distances = index.search(index.model().embed("query.jpg"), k=10)`, and `index.item(ids[0, 0]).path` is
-the nearest one's file. torch is loaded with the model, not before.
+`ids, distances = index.search("query.jpg", k=10)`, and `index.item(ids[0, 0]).path` is the nearest one's
+file. torch is loaded with the model, not before.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
@@ -17,13 +18,18 @@ from numpy.typing import NDArray
 
 from softwarp.data.trees import absolute, find_images, has_splits, name_of, root_of
 from softwarp.index_faiss import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
-from softwarp.index_store import Item, NewItem, Rows, Store, Vectors
+from softwarp.index_sources import refuse_losses, within
+from softwarp.index_store import TABLE, Item, NewItem, Rows, Store, Vectors
 from softwarp.index_updates import Changes, Progress, as_stored, embed_into, fingerprint, settle
 
 if TYPE_CHECKING:
+    from PIL import Image
     from torch import Tensor
 
     from softwarp.inference import EmbeddingModel
+
+    Picture = Path | str | bytes | Image.Image
+    Queries = NDArray[Any] | Tensor | Picture | Sequence[Picture]
 
 Found = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -32,7 +38,8 @@ class Index:
     """Images that can be searched; made by `build` and `open_index`.
 
     `items`, `ids` and `vectors` belong together row by row. Vectors are of unit length where the distance is
-    "cosine". An id stays with an image as long as its content does, and is never used again.
+    "cosine". An id stays with an image as long as its content does, and is never used again. Everything shows
+    the index as it was when it was opened, or last changed by this object, whatever others do to it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +80,12 @@ class Index:
     @property
     def kind(self) -> str:
         """How vectors are searched: flat (exact), hnsw or ivfpq."""
-        return str(self.store.settings["kind"]) if self.store.settings.get("search") else "flat"
+        return str(self.store.settings["kind"]) if self._faiss is not None else "flat"
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the approximate index is missing or broken, and is scanned for until a refresh mends it."""
+        return bool(self.store.settings.get("search")) and self._faiss is None
 
     @property
     def recall(self) -> float:
@@ -121,33 +133,35 @@ class Index:
     def _model(self) -> "EmbeddingModel":
         return model_of(self.model_name, self.store.settings["fingerprint"], str(self.folder))
 
-    def search(
-        self, vectors: "NDArray[Any] | Tensor", k: int = 10, *, where: str | Sequence[str] = ()
-    ) -> Found:
+    def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Found:
         """Return ids and distances [Q, k] of the nearest items, or of all if there are fewer than k.
 
         Args:
-            vectors: the queries' embeddings, [Q, D] or [D].
+            queries: embeddings [Q, D] or [D]; or what the model embeds: a file, an image, or several.
             where: `class=NAME` or `path=GLOB`, or several that must all hold.
         """
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least 1")
-        queries = as_stored(self.store, np.atleast_2d(np.asarray(vectors, np.float32)))
         allowed = self._allowed(parse_where(where))
+        vectors = as_stored(self.store, np.atleast_2d(as_vectors(queries, self.model)))
         k = min(k, len(self) if allowed is None else int(allowed.sum()))
-        distances, rows = nearest(queries, self.store.vectors, self._candidates(queries, k, allowed), k)
+        distances, rows = nearest(vectors, self.store.vectors, self._candidates(vectors, k, allowed), k)
         short = (rows < 0).any(axis=1)  # a graph may offer fewer than k that a filter lets through
         if short.any():
-            candidates = scan(queries[short], self.store.vectors, k + SPARE, allowed)
-            distances[short], rows[short] = nearest(queries[short], self.store.vectors, candidates, k)
+            candidates = scan(vectors[short], self.store.vectors, k + SPARE, allowed)
+            distances[short], rows[short] = nearest(vectors[short], self.store.vectors, candidates, k)
+        if (rows < 0).any():
+            raise ValueError(
+                f"vectors of {self.folder} are too large to compare; scale them, and build it again"
+            )
         ids = np.asarray(self.store.ids)[rows] if k else rows
         return ids, distances**2 / 2 if self.distance == "cosine" else distances
 
     def find(
-        self, vectors: "NDArray[Any] | Tensor", k: int = 10, *, where: str | Sequence[str] = ()
+        self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()
     ) -> list[list[tuple[Item, float]]]:
         """Return what `search` does as items and distances, a list per query."""
-        ids, distances = self.search(vectors, k, where=where)
+        ids, distances = self.search(queries, k, where=where)
         return [
             list(zip(self.store.items(near), away, strict=True))
             for near, away in zip(ids.tolist(), distances.tolist(), strict=True)
@@ -158,6 +172,8 @@ class Index:
         places = [Path(path) for path in paths]
         with self._updating(progress):
             files = {name_of(path, self.root): path for path in find_images(places)}
+            if not files:
+                raise ValueError(f"there are no images in {', '.join(map(str, places))}")
             self.store.include(files)
             folders = [str(absolute(place)) for place in places if place.is_dir()]
             self.store.put(sources=list(dict.fromkeys([*self.store.settings["sources"], *folders])))
@@ -169,19 +185,31 @@ class Index:
         names = [name_of(Path(path), self.root) for path in paths]
         with self._updating(progress):
             gone = [
-                item.path for item in self.store.items() if any(_within(item.path, name) for name in names)
+                item.path for item in self.store.items() if any(within(item.path, name) for name in names)
             ]
             self.changes = Changes(removed=self.store.remove(gone, exclude=True))
         return self.changes
 
-    def refresh(self, *, progress: Progress | None = None) -> Changes:
-        """Bring the index up to date with its folders: new, changed (by content) and vanished files."""
+    def refresh(self, *, remove_missing: bool = False, progress: Progress | None = None) -> Changes:
+        """Bring the index up to date with its folders: new, changed (by content) and vanished files.
+
+        Args:
+            remove_missing: go on if more than half of a folder's images are gone; not if all are.
+        """
         with self._updating(progress):
             sources = [Path(source) for source in self.store.settings["sources"]]
             files = {name_of(path, self.root): path for path in find_images(sources)}
             names = [item.path for item in self.store.items()]
             files |= {name: self.root / name for name in names if name not in files}
             gone = {name for name in names if not files[name].is_file()}
+            refuse_losses(
+                names,
+                gone,
+                root=self.root,
+                sources=sources,
+                index=self.folder,
+                remove_missing=remove_missing,
+            )
             left_out = gone | self.store.excluded()
             there = {name: path for name, path in files.items() if name not in left_out}
             removed = self.store.remove(gone)
@@ -198,22 +226,28 @@ class Index:
     ) -> None:
         """Add vectors that were made elsewhere, one per item."""
         with self._updating(progress):
-            self.store.append(as_stored(self.store, np.asarray(vectors, np.float32)), items)
+            self.store.append(as_stored(self.store, vectors, [item.path for item in items]), items)
 
     @contextmanager
     def _updating(self, progress: Progress | None) -> Iterator[None]:
         """Keep other writers out; afterwards compact if needed, and bring the faiss index up to date."""
+        self._forget()  # what is held of files would keep them
         try:
             with self.store.writing():
                 yield
                 settle(self.store, progress)
         finally:
-            for name in ("ids", "vectors", "items", "_faiss"):
-                self.__dict__.pop(name, None)
+            self._forget()
+
+    def _forget(self) -> None:
+        for name in ("ids", "vectors", "items", "_faiss"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def _faiss(self) -> Any:
-        return open_mapped(self.folder / self.store.settings["search"])
+        """The approximate index; None if there is none, or it is damaged."""
+        path = self.store.search_file()
+        return None if path is None else open_mapped(path)
 
     def _candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
         stored = self.store.vectors
@@ -260,8 +294,14 @@ def build(
     if kind not in ("auto", *KINDS):
         raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
     places = [Path(images)] if isinstance(images, Path | str) else [Path(path) for path in images]
-    index = _started(model, places, Path(out), kind, depth)
+    out = Path(out)
+    new = next((path for path in (*reversed(out.parents), out) if not path.exists()), None)
+    index = _started(model, places, out, kind, depth)
     index.add(places, progress=progress)
+    if not len(index):
+        _discard(out, new)
+        broken = index.changes.broken
+        raise ValueError(f"none of {len(broken):,} images can be read ({broken[0]})")
     return index
 
 
@@ -317,6 +357,16 @@ def model_of(name: str, weights: str, place: str) -> "EmbeddingModel":
     return model
 
 
+def as_vectors(queries: "Queries", model: "Callable[[], EmbeddingModel]") -> "NDArray[Any] | Tensor":
+    """Return embeddings as they are; files and images are embedded, by a model that is loaded for them."""
+    first: Any = queries[0] if isinstance(queries, list | tuple) and queries else queries
+    named = isinstance(first, str | Path | bytes)
+    if named or hasattr(first, "getexif") or (getattr(first, "ndim", 0) > 2 and "uint8" in str(first.dtype)):
+        pictures: Any = queries
+        return model().embed(pictures)
+    return np.asarray(queries)
+
+
 def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:
     """Return conditions as pairs: `class` and a name, or `path` and a glob.
 
@@ -364,5 +414,11 @@ def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth:
     return index
 
 
-def _within(path: str, name: str) -> bool:
-    return name in (".", path) or path.startswith(f"{name}/")
+def _discard(folder: Path, new: Path | None) -> None:
+    """Delete an index without images, and the folders that were made for it, of which `new` is the first."""
+    if new is not None:
+        shutil.rmtree(new)
+        return
+    for path in folder.iterdir():
+        if path.name == TABLE or path.suffix in (".f32", ".i64", ".faiss"):
+            path.unlink()

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from softwarp.commands import index_insights
+from softwarp.files import printable
 
 if TYPE_CHECKING:
     from softwarp.index_updates import Changes
@@ -85,6 +86,10 @@ def build(
 def push(
     index: Folder,
     to: Annotated[str, typer.Option(help="postgresql://HOST/DATABASE?table=NAME or qdrant://HOST:6333/NAME")],
+    remove_missing: Annotated[
+        bool,
+        typer.Option("--remove-missing", help="Go on if it has more than twice the images of the index."),
+    ] = False,
 ) -> None:
     """Mirror an index in a vector database; the same command resumes, and sends only what has changed.
 
@@ -98,7 +103,7 @@ def push(
         from softwarp.remote import push as push_index
         from softwarp.retrieve import open_index
 
-        done = push_index(open_index(index), to, progress=progress)
+        done = push_index(open_index(index), to, remove_missing=remove_missing, progress=progress)
     counts = {"sent": done.sent, "removed": done.removed, "unchanged": done.unchanged}
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
     typer.echo(f"{done.address}: {told}")
@@ -130,7 +135,12 @@ def remove(index: Folder, paths: Paths) -> None:
 
 
 @app.command()
-def refresh(index: Folder) -> None:
+def refresh(
+    index: Folder,
+    remove_missing: Annotated[
+        bool, typer.Option("--remove-missing", help="Go on if more than half of a folder's images are gone.")
+    ] = False,
+) -> None:
     """Bring an index up to date with its folders: new, changed (by content) and vanished files."""
     from softwarp.commands.index_progress import updating
 
@@ -138,12 +148,51 @@ def refresh(index: Folder) -> None:
         from softwarp.retrieve import open_index
 
         opened = open_index(index)
-        opened.refresh(progress=progress)
+        opened.refresh(remove_missing=remove_missing, progress=progress)
     _report(opened, opened.changes)
+
+
+@app.command()
+def info(
+    index: Folder,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+) -> None:
+    """Say what an index holds: images, classes, model, kind, folders, size, when it was last changed."""
+    from softwarp.commands.index_progress import note_damage
+    from softwarp.index_info import describe
+    from softwarp.retrieve import open_index
+
+    opened = open_index(index)
+    about = describe(opened)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(about, indent=2))
+    else:
+        for name, value in _told(about).items():
+            typer.echo(f"{name:12}{printable(value)}".rstrip())
+    note_damage(opened)
 
 
 for insight in ("duplicates", "outliers", "classify", "clusters"):
     app.command(insight)(getattr(index_insights, insight))
+
+
+def _told(about: dict[str, Any]) -> dict[str, str]:
+    """What `describe` returns, in words."""
+    size = about["bytes"] / 2**20
+    return {
+        "index": about["index"],
+        "images": f"{about['images']:,} ({about['removed_rows']:,} removed rows still on disk)",
+        "classes": f"{about['classes']:,} ({about['without_class']:,} images without one)",
+        "model": about["model"] or "none: vectors from elsewhere",
+        "distance": f"{about['distance']}, {about['dimensions']:,} dimensions",
+        "kind": f"{about['kind']}, recall@10 {about['recall@10']:.3f}",
+        "root": about["root"],
+        "sources": ", ".join(about["sources"]) or "none: images were added by name",
+        "size": f"{size:,.1f} MiB",
+        "changed": about["changed"],
+    }
 
 
 def _report(index: "Index", changes: "Changes") -> None:
@@ -160,6 +209,9 @@ def _report(index: "Index", changes: "Changes") -> None:
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
     classes = len({item.label for item in index.items} - {None})
     typer.echo(f"{index.folder}: {len(index):,} images, {classes:,} classes, {index.distance} ({done})")
+    wanted = index.store.settings["wanted"]
+    if index.kind == "flat" and wanted not in ("auto", "flat"):
+        note(f"{wanted} needs more images; until then they are searched exactly")
     if index.kind != "flat":
         effort = f"effort {index.store.settings['effort']}"
         typer.echo(f"{index.kind}: recall@10 {index.recall:.3f} against exact search ({effort})")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from softwarp.index_updates import Changes, Progress
+    from softwarp.remote import RemoteIndex
+    from softwarp.retrieve import Index
 
 SHOWN = 10  # broken files
 
@@ -36,6 +38,15 @@ def updating(kept: str) -> "Iterator[Progress]":
             bars.stop()
             note(f"stopped; {kept}. To resume: softwarp {shlex.join(sys.argv[1:])}")
             raise typer.Exit(130) from None
+
+
+def note_damage(index: "Index | RemoteIndex") -> None:
+    """Say so where an index is scanned because its approximate one is missing or broken."""
+    if getattr(index, "damaged", False):
+        note(
+            f"{index.address}: search-*.faiss is missing or broken, so images are searched exactly; "
+            f"mend it with: softwarp index refresh {index.address}"
+        )
 
 
 def report_broken(changes: "Changes") -> None:

@@ -43,6 +43,7 @@ def search(
     """
     if box is not None and len(queries) > 1:
         raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
+    from softwarp.commands.index_progress import note_damage
     from softwarp.data.decode import read_image
     from softwarp.remote import is_remote, open_remote
     from softwarp.retrieve import open_index, parse_where
@@ -55,6 +56,7 @@ def search(
         if query.is_dir():
             raise ValueError(f"{query} is a folder; search with images, like {query}/*.jpg")
         read_image(query)
+    note_damage(index)
     answers = index.find(index.model().embed(pictures), k, where=where or ())
     found = [_found(index, query, answer) for query, answer in zip(queries, answers, strict=True)]
     if html is not None:

@@ -36,6 +36,7 @@ def serve(
     softwarp serve photos.index --host 0.0.0.0       for others, with a token
     """
     _need_packages()
+    from softwarp.commands.index_progress import note_damage
     from softwarp.retrieve import open_index
 
     token = _token(token, host)
@@ -47,6 +48,7 @@ def serve(
     from softwarp.serve.limits import Limits
 
     limits = Limits(upload_bytes=upload * 2**20, pixels=megapixels * 1_000_000)
+    note_damage(index)
     if index.model_name:
         index.model()  # now, so that a model which cannot be loaded is reported here
     app = create_app(index, token=token, limits=limits)

@@ -13,23 +13,22 @@ class LiveIndex:
 
     def __init__(self, index: Index) -> None:
         self._index, self._lock = index, threading.Lock()
-        self._version = _version(index)
 
     def now(self) -> Index:
         """Return the index with everything that is confirmed by now."""
         with self._lock:
-            if _version(self._index) != self._version:
+            if self._index.store.changed():
                 self._reopen()
             return self._index
 
     def _reopen(self) -> None:
         try:
             index = open_index(self._index.folder)
-        except (OSError, ValueError):  # its files are being exchanged: look again at the next request
+        except (OSError, ValueError):  # damaged, or no longer there: what is open still answers
             return
         if "_model" in self._index.__dict__:
             index.__dict__["_model"] = self._index.model()
-        self._index, self._version = index, _version(index)
+        self._index = index
 
 
 class Job:
@@ -65,8 +64,3 @@ class Job:
 
     def _show(self, what: str, done: int, total: int) -> None:
         self.progress = (what, done, total)
-
-
-def _version(index: Index) -> int:
-    """A number that changes when another connection has changed the table."""
-    return int(index.store.table.execute("PRAGMA data_version").fetchone()[0])

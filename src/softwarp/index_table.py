@@ -1,0 +1,64 @@
+"""An SQLite file whose errors say what to do: a ValueError if it is damaged, otherwise an OSError."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+WAIT = 60.0  # seconds for another process to finish its transaction
+CURES = {
+    sqlite3.SQLITE_FULL: "the disk is full; make room, then run the same command again",
+    sqlite3.SQLITE_BUSY: "another process has held it for a minute; try again when that one is done",
+    sqlite3.SQLITE_LOCKED: "another process has held it for a minute; try again when that one is done",
+    sqlite3.SQLITE_READONLY: "it may not be written to; look at its permissions",
+    sqlite3.SQLITE_PERM: "it may not be read; look at its permissions",
+    sqlite3.SQLITE_CANTOPEN: "it, or a journal beside it, cannot be opened; look at the folder's permissions",
+    sqlite3.SQLITE_IOERR: "the disk gives an error; look at it, then run the same command again",
+}
+
+
+class Table:
+    """The file, open for reading and writing from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._telling():
+            self._connection = sqlite3.connect(
+                path, timeout=WAIT, check_same_thread=False, isolation_level=None
+            )
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Run a statement and return its rows."""
+        with self._telling():
+            return self._connection.execute(query, values).fetchall()
+
+    def executemany(self, query: str, values: Iterable[Sequence[Any]]) -> None:
+        """Run a statement for each of the values."""
+        with self._telling():
+            self._connection.executemany(query, values)
+
+    @contextmanager
+    def transaction(self, kind: str) -> Iterator[None]:
+        """Confirm what is done inside at its end, or nothing of it."""
+        self.execute(f"BEGIN {kind}")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # after some errors SQLite has rolled back by itself
+                self._connection.rollback()
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            cure = CURES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+            if cure is None:
+                raise ValueError(f"{self.path} cannot be read ({error}); build the index again") from None
+            raise OSError(f"{self.path}: {cure} ({error})") from None
