@@ -17,7 +17,7 @@ LAYERS = (
     {"inference", "job", "tables", "comparisons", "choice"},
     {"bars", "start", "embed_files", "claims", "verify"},
     {"train", "index_updates", "index_sources", "samplers", "remote_postgres", "remote_qdrant"},
-    {"trial_queue"},
+    {"trial_queue", "index_queries"},
     {"tune", "retrieve", "embed_tree", "cost", "variants"},
     {"paper_strategy", "benchmark", "insights", "index_info", "remote", "sweeps"},
     {"reality_check", "reality_table", "classify"},

@@ -9,8 +9,8 @@ import pytest
 from support.tiny_index import vector_index
 
 from softwarp import index_table
-from softwarp.index_store import TABLE, NewItem, Store
-from softwarp.index_table import Table
+from softwarp.index_store import NewItem, Store
+from softwarp.index_table import TABLE, Table
 from softwarp.retrieve import open_index
 
 # Looks at everything in copies of an index, in each of which a page is zero.

@@ -93,6 +93,20 @@ def test_only_changes_are_sent_and_removals_are_mirrored(tmp_path, url):
     assert answer[0][1] == pytest.approx(0, abs=1e-5)
 
 
+def test_a_push_does_not_empty_a_collection(tmp_path, url):
+    index = vector_index(tmp_path / "index", points(20))
+    push(index, url)
+    index.remove([f"{row}.jpg" for row in range(12)])
+    with pytest.raises(ValueError, match=r"has 20 images.*only 8.*--remove-missing"):
+        push(index, url)
+    assert len(found(url, points(1), k=100)[0]) == 20
+    assert push(index, url, remove_missing=True).removed == 12
+    index.remove([f"{row}.jpg" for row in range(20)])
+    with pytest.raises(ValueError, match=r"has no images.*has 8"):
+        push(index, url, remove_missing=True)
+    assert len(found(url, points(1), k=100)[0]) == 8
+
+
 def test_an_image_that_moved_is_sent_again(tmp_path, url):
     index = vector_index(tmp_path / "index", points(3))
     push(index, url)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from softwarp.index_store import TABLE
+from softwarp.index_table import TABLE
 from softwarp.retrieve import Index
 
 

@@ -26,25 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.files import is_locked, locked_folder, open_shared
-from softwarp.index_table import Table
+from softwarp.index_table import PAST, TABLE, Table, create_table, settings_of
 
-TABLE = "items.sqlite"
-SCHEMA = """
-CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE items (id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, label BLOB, digest BLOB NOT NULL);
-CREATE INDEX labels ON items (label);
-CREATE TABLE thumbnails (id INTEGER PRIMARY KEY, jpeg BLOB NOT NULL);
-CREATE TABLE removed (row INTEGER PRIMARY KEY);
-CREATE TABLE excluded (path BLOB PRIMARY KEY);
-"""
-# What was removed, by which change, for readers that have opened the index before. Indexes of earlier
-# versions lack it.
-PAST = """
-CREATE TABLE IF NOT EXISTS past (
-id INTEGER PRIMARY KEY, path BLOB NOT NULL, label BLOB, digest BLOB NOT NULL, change INTEGER NOT NULL,
-generation INTEGER NOT NULL)
-"""
 VERSION = 1
+START = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
 BLOCK = 65536  # rows that are copied at a time
 
 Rows = NDArray[np.int64]
@@ -89,7 +74,9 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         with locked_folder(folder):
             if not (folder / TABLE).exists():
-                _create(folder, {"dimensions": dimensions, **settings})
+                for name in ("vectors-0.f32", "ids-0.i64"):
+                    (folder / name).write_bytes(b"")
+                create_table(folder / TABLE, START | {"dimensions": dimensions, **settings})
         return cls(folder)
 
     def reload(self) -> None:
@@ -100,7 +87,7 @@ class Store:
     def changed(self) -> bool:
         """Return whether another process has confirmed anything since."""
         found = self.table.execute("SELECT name, value FROM settings WHERE name = 'change'")
-        return bool(_decoded(self.table.path, found).get("change", 0) != self.settings["change"])
+        return bool(settings_of(self.table.path, found).get("change", 0) != self.settings["change"])
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -257,7 +244,7 @@ class Store:
         with self.table.transaction("DEFERRED"):
             stored = self.table.execute("SELECT name, value FROM settings")
             removed = self.table.execute("SELECT row FROM removed ORDER BY row")
-        self.settings: dict[str, Any] = {"change": 0} | _decoded(self.table.path, stored)
+        self.settings: dict[str, Any] = {"change": 0} | settings_of(self.table.path, stored)
         if self.settings.get("version") != VERSION:
             raise ValueError(f"{self.folder} was made by another version of softwarp; build the index again")
         self.removed: Rows = np.array([row for (row,) in removed], np.int64)
@@ -280,7 +267,7 @@ class Store:
     def _is_current(self) -> bool:
         """Whether the files that were read about are still those of the index: held now, they stay."""
         query = "SELECT name, value FROM settings WHERE name IN ('generation', 'search')"
-        found = _decoded(self.table.path, self.table.execute(query))
+        found = settings_of(self.table.path, self.table.execute(query))
         return all(found.get(name) == self.settings.get(name) for name in ("generation", "search"))
 
     def _check(self, vectors: Vectors, items: Sequence[NewItem]) -> None:
@@ -351,24 +338,6 @@ class Store:
             return None
 
 
-def _create(folder: Path, settings: dict[str, Any]) -> None:
-    """Make the files; the table comes last and by renaming, so a folder without it is no index yet."""
-    for name in ("vectors-0.f32", "ids-0.i64"):
-        (folder / name).write_bytes(b"")
-    new = folder / f".{TABLE}"
-    new.unlink(missing_ok=True)
-    table = Table(new)
-    try:
-        for statement in filter(str.strip, SCHEMA.split(";")):
-            table.execute(statement)
-        start = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
-        values = [(name, json.dumps(value)) for name, value in (start | settings).items()]
-        table.executemany("INSERT INTO settings VALUES (?, ?)", values)
-    finally:
-        table.close()
-    new.replace(folder / TABLE)
-
-
 def _write(path: Path, start: int, array: NDArray[Any]) -> None:
     """Write rows from that one on, in place of what a failure may have left there."""
     try:
@@ -392,13 +361,6 @@ def _copy(array: NDArray[Any], rows: Rows, path: Path) -> None:
 
 def _encoded(item: NewItem) -> tuple[bytes, bytes | None, bytes]:
     return os.fsencode(item.path), None if item.label is None else os.fsencode(item.label), item.digest
-
-
-def _decoded(path: Path, stored: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    try:
-        return {name: json.loads(value) for name, value in stored}
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}); build the index again") from None
 
 
 def _item(row: tuple[int, bytes, bytes | None, bytes]) -> Item:

@@ -1,11 +1,31 @@
-"""An SQLite file whose errors say what to do: a ValueError if it is damaged, otherwise an OSError."""
+"""The SQLite file of an index: its tables, and errors that say what to do.
 
+They are a ValueError if it is damaged, otherwise an OSError.
+"""
+
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+TABLE = "items.sqlite"
+SCHEMA = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE items (id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, label BLOB, digest BLOB NOT NULL);
+CREATE INDEX labels ON items (label);
+CREATE TABLE thumbnails (id INTEGER PRIMARY KEY, jpeg BLOB NOT NULL);
+CREATE TABLE removed (row INTEGER PRIMARY KEY);
+CREATE TABLE excluded (path BLOB PRIMARY KEY);
+"""
+# What was removed, by which change, for readers that have opened the index before. Indexes of earlier
+# versions lack it.
+PAST = """
+CREATE TABLE IF NOT EXISTS past (
+id INTEGER PRIMARY KEY, path BLOB NOT NULL, label BLOB, digest BLOB NOT NULL, change INTEGER NOT NULL,
+generation INTEGER NOT NULL)
+"""
 WAIT = 60.0  # seconds for another process to finish its transaction
 CURES = {
     sqlite3.SQLITE_FULL: "the disk is full; make room, then run the same command again",
@@ -62,3 +82,26 @@ class Table:
             if cure is None:
                 raise ValueError(f"{self.path} cannot be read ({error}); build the index again") from None
             raise OSError(f"{self.path}: {cure} ({error})") from None
+
+
+def create_table(path: Path, settings: dict[str, Any]) -> None:
+    """Make the file with these settings, by renaming: a folder without it is no index yet."""
+    new = path.with_name(f".{path.name}")
+    new.unlink(missing_ok=True)
+    table = Table(new)
+    try:
+        for statement in filter(str.strip, SCHEMA.split(";")):
+            table.execute(statement)
+        values = [(name, json.dumps(value)) for name, value in settings.items()]
+        table.executemany("INSERT INTO settings VALUES (?, ?)", values)
+    finally:
+        table.close()
+    new.replace(path)
+
+
+def settings_of(path: Path, stored: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return settings as they were before they were stored."""
+    try:
+        return {name: json.loads(value) for name, value in stored}
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}); build the index again") from None

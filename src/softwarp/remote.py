@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from softwarp.data.decode import read_image
+from softwarp.index_queries import as_vectors, model_of, parse_where
 from softwarp.index_store import Item, Vectors
 from softwarp.index_updates import Progress
 from softwarp.remote_postgres import Postgres
 from softwarp.remote_qdrant import Qdrant
-from softwarp.retrieve import Index, as_vectors, model_of, parse_where
+from softwarp.retrieve import Index
 
 if TYPE_CHECKING:
+    from softwarp.index_queries import Queries
     from softwarp.inference import EmbeddingModel
-    from softwarp.retrieve import Queries
 
 DATABASES: dict[str, Callable[[str], "Remote"]] = {
     "postgresql": Postgres,

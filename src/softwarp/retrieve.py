@@ -6,7 +6,7 @@ file. torch is loaded with the model, not before.
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
@@ -18,18 +18,17 @@ from numpy.typing import NDArray
 
 from softwarp.data.trees import absolute, find_images, has_splits, name_of, root_of
 from softwarp.index_faiss import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
+from softwarp.index_queries import as_vectors, model_of, parse_where
 from softwarp.index_sources import refuse_losses, within
-from softwarp.index_store import TABLE, Item, NewItem, Rows, Store, Vectors
+from softwarp.index_store import Item, NewItem, Rows, Store, Vectors
+from softwarp.index_table import TABLE
 from softwarp.index_updates import Changes, Progress, as_stored, embed_into, fingerprint, settle
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Tensor
 
+    from softwarp.index_queries import Queries
     from softwarp.inference import EmbeddingModel
-
-    Picture = Path | str | bytes | Image.Image
-    Queries = NDArray[Any] | Tensor | Picture | Sequence[Picture]
 
 Found = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -343,43 +342,6 @@ def create(
         sources=[],
     )
     return Index(Path(out))
-
-
-def model_of(name: str, weights: str, place: str) -> "EmbeddingModel":
-    """Return the model of that name; an error if its `fingerprint` is not that of the vectors at a place."""
-    from softwarp.inference import load
-
-    model = load(name)
-    if fingerprint(model) != weights:
-        raise ValueError(
-            f"{name} is not the model that {place} was built with: its weights differ; build the index again"
-        )
-    return model
-
-
-def as_vectors(queries: "Queries", model: "Callable[[], EmbeddingModel]") -> "NDArray[Any] | Tensor":
-    """Return embeddings as they are; files and images are embedded, by a model that is loaded for them."""
-    first: Any = queries[0] if isinstance(queries, list | tuple) and queries else queries
-    named = isinstance(first, str | Path | bytes)
-    if named or hasattr(first, "getexif") or (getattr(first, "ndim", 0) > 2 and "uint8" in str(first.dtype)):
-        pictures: Any = queries
-        return model().embed(pictures)
-    return np.asarray(queries)
-
-
-def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:
-    """Return conditions as pairs: `class` and a name, or `path` and a glob.
-
-    >>> parse_where("class=wren")
-    [('class', 'wren')]
-    """
-    pairs = []
-    for condition in [where] if isinstance(where, str) else where:
-        name, separator, value = condition.partition("=")
-        if not separator or name not in ("class", "path"):
-            raise ValueError(f"{condition!r} is no filter; write class=NAME or path=GLOB")
-        pairs.append((name, value))
-    return pairs
 
 
 def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth: int | None) -> Index:

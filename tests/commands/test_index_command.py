@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -135,6 +136,101 @@ def test_an_index_is_kept_up_to_date(run, tmp_path):
     assert len(open_index(index)) == 7
 
 
+def test_most_images_are_removed_only_when_told_so(run, tmp_path, monkeypatch, capsys):
+    images, index = glyph_files(tmp_path / "images", classes=2), tmp_path / "index"
+    call("index", run, images, "-o", index)
+    kept = images / "U+0041" / "DejaVuSans.png"
+    for path in images.glob("*/*.png"):
+        if path != kept:
+            path.unlink()
+    code, said = failure(monkeypatch, capsys, "index", "refresh", index)
+    assert code == 2
+    assert "7 of 8" in said
+    assert f"softwarp index refresh {index} --remove-missing" in said
+    assert "(7 removed, 1 unchanged)" in call("index", "refresh", index, "--remove-missing").output
+    kept.unlink()
+    said = failure(monkeypatch, capsys, "index", "refresh", index, "--remove-missing")[1]
+    assert f"softwarp index remove {index} {images}" in said
+    assert "(1 removed)" in call("index", "remove", index, images).output
+
+
+def test_the_same_build_on_an_emptied_folder_changes_nothing(run, tmp_path, monkeypatch, capsys):
+    images, index = glyph_files(tmp_path / "images", classes=1), tmp_path / "index"
+    call("index", run, images, "-o", index)
+    for path in images.glob("*/*.png"):
+        path.unlink()
+    for words in (("index", run, images, "-o", index), ("index", "add", index, images)):
+        code, said = failure(monkeypatch, capsys, *words)
+        assert code == 2
+        assert f"no images in {images}" in said
+    assert len(open_index(index)) == 4
+
+
+def test_info_says_what_an_index_holds(run, tmp_path):
+    images, index = glyph_files(tmp_path / "images", classes=6), tmp_path / "index"
+    call("index", run, images, "-o", index, "--kind", "hnsw")
+    call("index", "remove", index, images / "U+0041" / "DejaVuSans.png")
+    about = json.loads(call("index", "info", index, "--json").stdout)
+    files = sum(path.stat().st_size for path in index.iterdir())
+    assert about | {"changed": ""} == {
+        "index": str(index),
+        "images": 23,
+        "classes": 6,
+        "without_class": 0,
+        "model": str(run),
+        "distance": "euclidean",
+        "dimensions": 16,
+        "kind": "hnsw",
+        "recall@10": 1.0,
+        "whole": True,
+        "root": str(images),
+        "sources": [str(images)],
+        "bytes": files,
+        "removed_rows": 1,
+        "changed": "",
+    }
+    assert datetime.fromisoformat(about["changed"]).tzinfo is not None
+    shown = call("index", "info", index).stdout
+    for word in ("23", "6 (", str(run), "euclidean, 16", "hnsw, recall@10 1.000", str(images), "1 removed"):
+        assert word in shown
+
+
+def test_a_damaged_approximate_index_is_noted_and_mended(run, tmp_path):
+    images, index = glyph_files(tmp_path / "images"), tmp_path / "index"
+    call("index", run, images, "-o", index, "--kind", "hnsw")
+    query = images / "U+0042" / "DejaVuSans.png"
+    whole = call("search", index, query, "--json")
+    (graph,) = index.glob("search-*.faiss")
+    graph.write_bytes(graph.read_bytes()[:500])
+    found = call("search", index, query, "--json")
+    assert found.stdout == whole.stdout
+    assert f"softwarp index refresh {index}" in found.stderr
+    assert json.loads(call("index", "info", index, "--json").stdout)["whole"] is False
+    assert "hnsw: recall@10 1.000" in call("index", "refresh", index).output
+    mended = call("search", index, query, "--json")
+    assert (mended.stdout, mended.stderr) == (whole.stdout, "")
+
+
+def test_few_images_are_no_error_for_any_kind(run, tmp_path):
+    images, index = glyph_files(tmp_path / "images", classes=2), tmp_path / "index"
+    built = call("index", run, images, "-o", index, "--kind", "ivfpq")
+    assert "8 images" in built.output
+    assert "ivfpq needs more images" in built.stderr
+    query = next(images.glob("*/*.png"))
+    assert "same file as the query" in call("search", index, query).output
+
+
+def test_errors_of_the_table_are_one_line(run, tmp_path, monkeypatch, capsys):
+    images, index = glyph_files(tmp_path / "images", classes=2), tmp_path / "index"
+    call("index", run, images, "-o", index)
+    (index / "items.sqlite").write_bytes(bytes((index / "items.sqlite").stat().st_size))
+    for words in (("search", index, next(images.glob("*/*.png"))), ("index", "refresh", index)):
+        code, said = failure(monkeypatch, capsys, *words)
+        assert code == 2
+        assert "\n" not in said.strip()
+        assert "items.sqlite cannot be read" in said
+
+
 def test_an_approximate_index_tells_its_recall(run, tmp_path):
     images = glyph_files(tmp_path / "images", classes=4, styles=12)
     shown = call("index", run, images, "-o", tmp_path / "index", "--kind", "hnsw").output
@@ -264,6 +360,7 @@ for line in sys.stdin.read().splitlines():
 def test_wrong_words_are_refused_before_torch_is_loaded(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "note.jpg").write_text("no image")
+    noise(8, 8).save(tmp_path / "image.png")
     vector_index(tmp_path / "index", np.eye(4, dtype=np.float32))
     lines = {
         "search nothing note.jpg": "nothing is not an index",
@@ -287,6 +384,8 @@ def test_wrong_words_are_refused_before_torch_is_loaded(tmp_path):
         "index clusters nothing": "nothing is not an index",
         "index classify nothing note.jpg": "nothing is not an index",
         "index classify index note.jpg": "note.jpg: not an image",
+        "index classify index image.png": "index has no classes",
+        "index info nothing": "nothing is not an index",
         "index classify index note.jpg --false-acceptance 3": "--false-acceptance",
         "serve nothing": "nothing is not an index",
         "serve index --token short": "16",

@@ -45,8 +45,9 @@ def search(
         raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
     from softwarp.commands.index_progress import note_damage
     from softwarp.data.decode import read_image
+    from softwarp.index_queries import parse_where
     from softwarp.remote import is_remote, open_remote
-    from softwarp.retrieve import open_index, parse_where
+    from softwarp.retrieve import open_index
 
     # What can be wrong is named before the model is loaded, and torch with it.
     parse_where(where or ())
