@@ -98,22 +98,23 @@ def test_what_no_reader_holds_is_deleted_by_the_next_writer(tmp_path):
     assert writer.store.table.execute("SELECT COUNT(*) FROM thumbnails") == [(len(writer),)]
 
 
-def test_what_is_exchanged_while_an_index_is_being_opened(tmp_path, monkeypatch):
+@pytest.mark.parametrize("step", ["_map", "_hold_search"])
+def test_what_is_exchanged_while_an_index_is_being_opened(tmp_path, monkeypatch, step):
     filled(tmp_path, "hnsw")
-    writer, opened, mapped = open_index(tmp_path), [], Store._map
+    writer, opened, whole = open_index(tmp_path), [], getattr(Store, step)
 
     def interrupted(store, *inputs):
         if store is not writer.store and not opened:
             opened.append(1)
             remove_many(writer)
-        return mapped(store, *inputs)
+        return whole(store, *inputs)
 
-    monkeypatch.setattr(Store, "_map", interrupted)
+    monkeypatch.setattr(Store, step, interrupted)
     reader = open_index(tmp_path)
     assert opened
     remove_few(writer)
     add(writer)
-    assert len(reader) == 30
+    assert (len(reader), reader.kind, reader.damaged) == (30, "hnsw", False)
     assert reader.items[0].path == "30.jpg"
     assert len(reader.search(gaussian(1), 30)[0][0]) == 30
 

@@ -215,10 +215,11 @@ class Store:
 
     def classes(self) -> dict[str, int]:
         """Return how many items each class has."""
-        counted = self.table.execute(
-            f"SELECT label, COUNT(*) FROM {self._seen} WHERE label IS NOT NULL GROUP BY label"
-        )
-        return {os.fsdecode(label): count for label, count in counted}
+        counts: Counter[str] = Counter()
+        for part in self._parts:  # one by one, which the table's index on labels answers
+            query = f"SELECT label, COUNT(*) FROM {part} AND label IS NOT NULL GROUP BY label"
+            counts.update({os.fsdecode(label): count for label, count in self.table.execute(query)})
+        return dict(counts)
 
     def digests(self) -> dict[str, bytes]:
         """Return the digest of every item by path."""
@@ -257,11 +258,13 @@ class Store:
                 raise
             return False
         self._search = self._hold_search()
-        fields, before = "id, path, label, digest", f"id < {self.settings['next_id']:d}"
-        self._seen = (
-            f"(SELECT {fields} FROM items WHERE {before} UNION ALL "
-            f"SELECT {fields} FROM past WHERE {before} AND change > {self.settings['change']:d})"
+        before = f"id < {self.settings['next_id']:d}"
+        self._parts = (
+            f"items WHERE {before}",
+            f"past WHERE {before} AND change > {self.settings['change']:d}",
         )
+        union = " UNION ALL ".join(f"SELECT id, path, label, digest FROM {part}" for part in self._parts)
+        self._seen = f"({union})"
         return self._is_current()
 
     def _is_current(self) -> bool:
