@@ -14,6 +14,13 @@ class Refusal(BaseModel):
     detail: str = Field(description="The cause, in words.")
 
 
+class Health(BaseModel):
+    """That the server is well."""
+
+    status: Literal["ok"] = Field(description="Anything else is a refusal.")
+    images: int = Field(description="How many images there are.")
+
+
 class Picture(BaseModel):
     """An image of the index. Letters of names that cannot be printed are escaped."""
 

@@ -77,9 +77,21 @@ def create_app(index: Index, *, token: str | None = None, limits: Limits | None 
     app.add_middleware(Guard, token=token, limits=limits)
     app.add_exception_handler(RequestValidationError, _out_of_range)
     _add_pages(app)
+    app.include_router(_health_route(live))
     app.include_router(_image_routes(live, limits))
     app.include_router(overview_routes(live))
     return app
+
+
+def _health_route(live: LiveIndex) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/healthz")
+    def healthz() -> answers.Health:
+        """Whether the server answers and the index can be read; needs no token."""
+        return answers.Health(status="ok", images=len(live.now()))
+
+    return routes
 
 
 def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
