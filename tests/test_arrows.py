@@ -19,7 +19,7 @@ LAYERS = (
     {"train", "index_updates", "samplers", "remote_postgres", "remote_qdrant"},
     {"trial_queue"},
     {"tune", "retrieve", "embed_tree", "cost", "variants"},
-    {"paper_strategy", "benchmark", "insights", "remote", "sweeps"},
+    {"paper_strategy", "benchmark", "insights", "remote", "sweeps", "corrections"},
     {"reality_check", "reality_table", "classify"},
     {"report"},
     {"export"},

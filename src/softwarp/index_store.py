@@ -9,7 +9,7 @@ writes the next generation G of both files.
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -30,6 +30,7 @@ CREATE TABLE thumbnails (id INTEGER PRIMARY KEY, jpeg BLOB NOT NULL);
 CREATE TABLE removed (row INTEGER PRIMARY KEY);
 CREATE TABLE excluded (path BLOB PRIMARY KEY);
 """
+CORRECTED = "CREATE TABLE IF NOT EXISTS corrected (path BLOB PRIMARY KEY, label BLOB NOT NULL)"
 VERSION = 1
 WAIT = 60.0  # seconds for another process to finish its transaction
 BLOCK = 65536  # rows that are copied at a time
@@ -120,11 +121,14 @@ class Store:
         _extend(self._path("ids"), ids)
         with self._transaction("IMMEDIATE"):
             self._delete(self._ids_of([item.path for item in items]))
+            corrected = self._corrected()
             rows = [
                 (
                     number,
                     os.fsencode(item.path),
-                    None if item.label is None else os.fsencode(item.label),
+                    corrected.get(
+                        os.fsencode(item.path), None if item.label is None else os.fsencode(item.label)
+                    ),
                     item.digest,
                 )
                 for number, item in zip(ids.tolist(), items, strict=True)
@@ -154,6 +158,20 @@ class Store:
                 self.table.executemany("INSERT OR IGNORE INTO excluded VALUES (?)", values)
         self.reload()
         return len(ids)
+
+    def relabel(self, labels: Mapping[str, str]) -> int:
+        """Give the items of these paths other labels, for good, and return how many had another one."""
+        values = [(os.fsencode(path), os.fsencode(label)) for path, label in labels.items()]
+        with self._transaction("IMMEDIATE"):
+            self.table.execute(CORRECTED)
+            self.table.executemany("INSERT OR REPLACE INTO corrected VALUES (?, ?)", values)
+            changed = self.table.executemany(
+                "UPDATE items SET label = ?2 WHERE path = ?1 AND label IS NOT ?2", values
+            ).rowcount
+            if changed:
+                self._put(relabelled=self.settings.get("relabelled", 0) + 1)
+        self.reload()
+        return changed
 
     def include(self, paths: Iterable[str]) -> None:
         """Forget that these paths were excluded."""
@@ -239,6 +257,11 @@ class Store:
         if found is None:
             raise ValueError(f"{self.folder} has no thumbnail of id {number}")
         return bytes(found[0])
+
+    def _corrected(self) -> dict[bytes, bytes]:
+        """The labels that stay whatever folder a file is in, inside a transaction."""
+        self.table.execute(CORRECTED)  # indexes of earlier versions have no such table
+        return dict(self.table.execute("SELECT path, label FROM corrected").fetchall())
 
     def _delete(self, ids: Sequence[int]) -> None:
         """Forget items and mark their rows, inside a transaction."""
