@@ -61,8 +61,9 @@ def apply(index: Index, file: Path) -> Applied:
     """
     rows = read_labels(file)
     with index.store.writing():
-        known = {item.path for item in index.store.items()}
-        names = {path: path if path in known else name_of(Path(path), index.root) for path in rows}
+        exact = index.store.labels_of(rows)
+        names = {path: path if path in exact else name_of(Path(path), index.root) for path in rows}
+        known = index.store.labels_of(names.values())
         found = {name: rows[path] for path, name in names.items() if name in known}
         unknown = [path for path, name in names.items() if name not in known]
         changed = index.store.relabel(found) if found else 0

@@ -159,6 +159,16 @@ class Store:
         self.reload()
         return len(ids)
 
+    def labels_of(self, paths: Iterable[str]) -> dict[str, str | None]:
+        """Return the labels of those of these paths that are there."""
+        asked = "SELECT label FROM items WHERE path = ?"
+        found = {path: self.table.execute(asked, (os.fsencode(path),)).fetchone() for path in paths}
+        return {
+            path: None if row[0] is None else os.fsdecode(row[0])
+            for path, row in found.items()
+            if row is not None
+        }
+
     def relabel(self, labels: Mapping[str, str]) -> int:
         """Give the items of these paths other labels, for good, and return how many had another one."""
         values = [(os.fsencode(path), os.fsencode(label)) for path, label in labels.items()]

@@ -177,8 +177,8 @@ def apply(
         note(f"... and {len(done.unknown) - UNKNOWN:,} more")
     if done.unknown and not done.changed + done.unchanged:
         raise ValueError(f"{index} has none of the {len(done.unknown):,} images of {file}")
-    counts = f"{done.changed:,} labels changed, {done.unchanged:,} were so already"
-    typer.echo(f"{index}: {counts}" + f", {len(done.unknown):,} not in the index" * bool(done.unknown))
+    counts = f"labels changed: {done.changed:,}, right already: {done.unchanged:,}"
+    typer.echo(f"{index}: {counts}" + f", not in the index: {len(done.unknown):,}" * bool(done.unknown))
     typer.echo(f"what neighbours say now: softwarp index outliers {index}")
 
 
