@@ -4,6 +4,7 @@ import { $, askJson, make, say } from "/page.js";
 // A box with the state of an image's label and what can be done about it; `changed` is called after each change.
 export function relabelBox(image, changed) {
   const box = make("div", { className: "relabel" });
+  box.setAttribute("aria-live", "polite");
   const send = async (name) => {
     const settings = name === null ? { method: "DELETE" }
       : { method: "PUT", headers: { "content-type": "application/json" }, body: JSON.stringify({ class: name }) };
@@ -36,9 +37,7 @@ function choices(image, send) {
 }
 
 function outcome(image, send) {
-  const done = make("p", {}, "✓ relabelled as ", make("b", { textContent: image.corrected }));
-  done.setAttribute("role", "status");
-  return [done, make("button", { type: "button", textContent: "Undo", title: "u", onclick: () => send(null) })];
+  return [make("p", {}, "✓ relabelled as ", make("b", { textContent: image.corrected })), make("button", { type: "button", textContent: "Undo", title: "u", onclick: () => send(null) })];
 }
 
 // A class that was typed may be chosen the next time.
