@@ -80,12 +80,12 @@ def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float
     from softwarp.retrieve import create
 
     index = create(folder, dimensions=DIMENSIONS, distance="euclidean", kind=kind)
-    written, whole = [0.0], index_store._extend
+    written, whole = [0.0], index_store._write
 
-    def timed(path: Path, array: NDArray[Any]) -> None:
-        written[0] += seconds_of(lambda: whole(path, array))
+    def timed(path: Path, start: int, array: NDArray[Any]) -> None:
+        written[0] += seconds_of(lambda: whole(path, start, array))
 
-    index_store._extend = timed
+    index_store._write = timed
     start = time.perf_counter()
     with index.store.writing():
         for first in range(0, len(vectors), BATCH):
@@ -94,7 +94,7 @@ def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float
             index.store.append(part, names)
         appended = time.perf_counter() - start
         settled = seconds_of(lambda: settle(index.store))
-    index_store._extend = whole
+    index_store._write = whole
     return {"build_seconds": written[0] + settled, "items_seconds": appended - written[0]}
 
 

@@ -19,7 +19,7 @@ LAYERS = (
     {"train", "index_updates", "index_sources", "samplers", "remote_postgres", "remote_qdrant"},
     {"trial_queue", "index_queries"},
     {"tune", "retrieve", "embed_tree", "cost", "variants"},
-    {"paper_strategy", "benchmark", "insights", "index_info", "remote", "sweeps"},
+    {"paper_strategy", "benchmark", "insights", "index_info", "remote", "sweeps", "corrections"},
     {"reality_check", "reality_table", "classify"},
     {"report"},
     {"export"},

@@ -1,5 +1,6 @@
 """load(run).embed(images): what a trained model gives, and what it refuses."""
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -87,3 +88,58 @@ def test_a_name_that_is_neither_run_nor_model_says_so():
         softwarp.load("small_conv")  # a network that nobody has trained on anything
     with pytest.raises(FileNotFoundError, match="resnet5O"):
         softwarp.load("resnet5O")
+
+
+def test_arrays_bytes_files_and_tensors_come_to_the_same_in_one_list(glyph_run, tmp_path):
+    tensors = glyph_images([item.file for item in glyph_run.items()[:6]])
+    model = softwarp.load(glyph_run.folder)
+    expected = model.embed(tensors)
+    arrays = [each[0].numpy() for each in tensors]
+    file = tmp_path / "glyph.png"
+    Image.fromarray(arrays[3]).save(file)
+    mixed = [
+        arrays[0],  # [H, W]
+        np.stack([arrays[1]] * 3, axis=2),  # [H, W, 3]
+        tensors[2],
+        file.read_bytes(),
+        np.concatenate([np.stack([arrays[4]] * 3, axis=2), np.full((32, 32, 1), 255, np.uint8)], axis=2),
+        Image.fromarray(arrays[5]),
+    ]
+    torch.testing.assert_close(model.embed(mixed), expected)
+    torch.testing.assert_close(model.embed([*mixed[:3], str(file)]), expected[:4])
+    torch.testing.assert_close(model.embed(arrays[0]), expected[:1])
+    torch.testing.assert_close(model.embed(arrays[0][..., None]), expected[:1])
+    torch.testing.assert_close(model.embed(np.stack(arrays)[..., None]), expected)
+    torch.testing.assert_close(model.embed(file.read_bytes()), expected[3:4])
+    torch.testing.assert_close(model.embed(tuple(tensors)), expected)
+    torch.testing.assert_close(model.embed([bytearray(file.read_bytes())]), expected[3:4])
+
+
+@pytest.mark.parametrize(
+    ("image", "cause"),
+    [
+        (np.zeros((8, 8, 3)), r"image 1 .*float64.*255 \* image"),
+        (np.zeros((8, 8), np.uint16), r"uint16.*>> 8"),
+        (np.zeros((8, 8), np.int64), r"int64.*uint8"),
+        (np.zeros((3, 8, 8), np.uint8), r"\[3, 8, 8\].*moveaxis"),
+        (np.zeros((8, 8, 2), np.uint8), r"\[8, 8, 2\].*\[H, W, 3\]"),
+        (np.zeros(8, np.uint8), r"shape \[8\]"),
+        (np.zeros((0, 8, 3), np.uint8), r"shape \[0, 8, 3\]"),
+        (None, "image 1 is a NoneType"),
+        (7, "image 1 is a int"),
+        (torch.zeros(1, 8, 8, dtype=torch.uint8), r"\[1, 32, 32\].*\[1, 8, 8\]"),
+        (torch.zeros(1, 32, 32), r"float32"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_the_cure(glyph_run, tmp_path, image, cause):
+    model = softwarp.load(glyph_run.folder)
+    with pytest.raises(ValueError, match=cause):
+        model.embed([jpeg(tmp_path / "good.jpg", noise(40, 40)), image], skip_broken=True)
+
+
+def test_broken_bytes_are_named_by_their_place(glyph_run):
+    model = softwarp.load(glyph_run.folder)
+    with pytest.raises(ValueError, match="image 1: not an image"):
+        model.embed([np.zeros((9, 9), np.uint8), b"nonsense"])
+    rows = model.embed([torch.zeros(1, 32, 32, dtype=torch.uint8), b"", b"no"], skip_broken=True)
+    assert rows.isnan().all(dim=1).tolist() == [False, True, True]

@@ -3,6 +3,7 @@
 Heavy imports are inside the commands, so that `softwarp --help` answers at once.
 """
 
+import signal
 import sys
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from softwarp.commands.recipes import recipes, show
 from softwarp.commands.report import report
 from softwarp.commands.search import search
 from softwarp.commands.serve import serve
+from softwarp.commands.stopped import STOPPED, Stoppable
 from softwarp.commands.study import study
 from softwarp.commands.train import train
 from softwarp.commands.tune import tune
@@ -30,6 +32,7 @@ from softwarp.files import printable
 
 app = typer.Typer(
     name="softwarp",
+    cls=Stoppable,
     help="Deep metric learning with Realigned Softmax Warping.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -72,6 +75,12 @@ def main() -> None:
     except (ValueError, OSError) as error:
         typer.secho(f"error: {printable(str(error))}", fg="red", err=True)
         sys.exit(2)
+    except SystemExit as stop:
+        if stop.code == STOPPED:
+            signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            )  # a second Ctrl-C ends it at once, without a traceback
+        raise
 
 
 @app.callback(invoke_without_command=True)

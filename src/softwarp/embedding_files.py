@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, ZipFile, is_zipfile
@@ -19,6 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Tables = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The class of each row, as text, and whether that is a name or only a number counted in one file."""
+
+    path: Path
+    classes: list[str]
+    named: bool
 
 
 def load_tables(
@@ -34,15 +45,16 @@ def load_tables(
         raise ValueError("--queries splits one table into queries and gallery; omit --gallery or --queries")
     if gallery is None and gallery_labels is not None:
         raise ValueError("--gallery-labels needs --gallery")
-    points, names = load_embeddings(source, key), load_labels(labels or _holder(source, "--labels"))
-    _check_length(names, points, labels or source)
+    points, own = load_embeddings(source, key), read_labels(labels or _holder(source, "--labels"))
+    _check_length(own, points)
     if gallery is not None:
         items = load_embeddings(gallery, key)
-        item_names = load_labels(gallery_labels or _holder(gallery, "--gallery-labels"))
-        _check_length(item_names, items, gallery_labels or gallery)
-        numbers, item_numbers = number_labels(names, item_names)
+        theirs = read_labels(gallery_labels or _holder(gallery, "--gallery-labels"))
+        _check_length(theirs, items)
+        check_same_names(own, theirs)
+        numbers, item_numbers = number_labels(own.classes, theirs.classes)
         return points, numbers, items, item_numbers
-    (numbers,) = number_labels(names)
+    (numbers,) = number_labels(own.classes)
     if queries is None:
         return points, numbers, None, None
     asked = torch.zeros(len(points), dtype=torch.bool)
@@ -58,11 +70,32 @@ def _holder(path: Path, option: str) -> Path:
     return path
 
 
-def _check_length(names: list[str], points: Tensor, path: Path) -> None:
-    if len(names) != len(points):
+def _check_length(labels: Labels, points: Tensor) -> None:
+    if len(labels.classes) != len(points):
         raise ValueError(
-            f"{path} has {len(names)} labels for {len(points)} embeddings; give one label per embedding"
+            f"{labels.path} has {len(labels.classes)} labels for {len(points)} embeddings; "
+            "give one label per embedding"
         )
+
+
+def check_same_names(queries: Labels, gallery: Labels) -> None:
+    """Nothing, or a ValueError if the classes of two files cannot be known to be the same.
+
+    Names mean the same in every file. Numbers without names were counted in one file; only if both files
+    have the same ones, they are taken to mean the same.
+    """
+    if (queries.named and gallery.named) or set(queries.classes) == set(gallery.classes):
+        return
+    options = {queries.path: "--labels", gallery.path: "--gallery-labels"}
+    numbered = [each for each in (queries, gallery) if not each.named]
+    if len(numbered) == 2:
+        counts = " and ".join(str(len(set(each.classes))) for each in numbered)
+        why = f"{queries.path} and {gallery.path} have other numbers of classes ({counts}) without names"
+    else:
+        (named,) = (each for each in (queries, gallery) if each.named)
+        why = f"{numbered[0].path} numbers its classes, and {named.path} names them"
+    cure = " and ".join(f"{options[each.path]} FILE" for each in numbered)
+    raise ValueError(f"{why}, so they cannot be matched; give the names, .txt or .csv, with {cure}")
 
 
 def load_embeddings(path: Path, key: str | None = None) -> Tensor:
@@ -82,24 +115,28 @@ def load_embeddings(path: Path, key: str | None = None) -> Tensor:
 def load_labels(path: Path) -> list[str]:
     """One label per row, as text: .npy, .txt (one per line), .csv (column `label` or the only one).
 
-    An .npz or .safetensors file of embeddings may hold them as its array `labels`.
+    An .npz or .safetensors file of embeddings may hold them as its array `labels`; if these are numbers, its
+    array `classes` may name them, as in the files of `softwarp embed`.
     """
+    return read_labels(path).classes
+
+
+def read_labels(path: Path) -> Labels:
+    """The labels of `load_labels`, and whether they are names."""
     _check_file(path, (".npy", ".csv", ".txt", ".npz", ".safetensors"), "labels")
-    if path.suffix == ".txt":
-        labels = _lines(path)
-    elif path.suffix == ".csv":
-        labels = _csv_column(path)
+    named = path.suffix in (".txt", ".csv")
+    if named:
+        classes = _lines(path) if path.suffix == ".txt" else _csv_column(path)
     else:
-        array = _read_array(path) if path.suffix == ".npy" else _label_array(path)
-        if array.ndim != 1 or array.dtype.kind not in "iuU":
-            raise ValueError(f"{path}: labels must be a row of whole numbers or text; got {_shape(array)}")
-        labels = [str(label) for label in array.tolist()]
-    labels = [label.strip() for label in labels]
-    if not labels:
+        array, names = _label_arrays(path)
+        named = array.dtype.kind == "U" or bool(names)
+        classes = [names[label] if names else str(label) for label in array.tolist()]
+    classes = [label.strip() for label in classes]
+    if not classes:
         raise ValueError(f"{path} holds no labels")
-    if "" in labels:
-        raise ValueError(f"{path}: the label of row {labels.index('')} is empty; give every row a class")
-    return labels
+    if "" in classes:
+        raise ValueError(f"{path}: the label of row {classes.index('')} is empty; give every row a class")
+    return Labels(path, classes, named)
 
 
 def number_labels(*tables: list[str]) -> list[Tensor]:
@@ -197,11 +234,39 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     return {name: (each.float() if name in small else each).numpy() for name, each in tensors.items()}
 
 
-def _label_array(path: Path) -> NDArray[Any]:
-    arrays = _read_arrays(path)
+def _label_arrays(path: Path) -> tuple[NDArray[Any], list[str]]:
+    """The labels of a file, and the names of the classes if the labels are numbers that it names."""
+    arrays = {"labels": _read_array(path)} if path.suffix == ".npy" else _read_arrays(path)
     if "labels" not in arrays:
         raise ValueError(f"{path} has no array `labels`; give the labels with --labels")
-    return arrays["labels"]
+    labels = arrays["labels"]
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU":
+        raise ValueError(f"{path}: labels must be a row of whole numbers or text; got {_shape(labels)}")
+    if labels.dtype.kind == "U":
+        return labels, []
+    if path.name == "embeddings.safetensors" and (path.parent / "items.csv").is_file():
+        return np.array(_classes_of_a_run(path.parent / "items.csv") or labels), []
+    names = _class_names(arrays.get("classes", np.empty(0)))
+    if names and len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
+        raise ValueError(
+            f"{path}: a label is {int(labels.max())}, but `classes` names {len(names)}; save it again"
+        )
+    return labels, names
+
+
+def _classes_of_a_run(items: Path) -> list[str]:
+    """The class of each row of a run's embeddings, from the list of images beside them."""
+    with items.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return [row["class"] for row in csv.DictReader(file) if row["row"] and row["split"] != "gallery"]
+
+
+def _class_names(table: NDArray[Any]) -> list[str]:
+    """Names of classes: text, or bytes that each end in a zero; none if the array is something else."""
+    if table.ndim == 1 and table.dtype.kind == "U":
+        return [str(name) for name in table.tolist()]
+    if table.ndim == 1 and table.dtype == np.uint8 and table.size and not table[-1]:
+        return [os.fsdecode(name) for name in table.tobytes().split(b"\0")[:-1]]
+    return []
 
 
 def _choose(names: list[str], key: str | None, path: Path) -> str:

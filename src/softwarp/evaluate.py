@@ -16,6 +16,7 @@ from softwarp.metrics import (
     geometry_metrics,
     retrieval_per_query,
 )
+from softwarp.metrics.checks import Array, Labels, numbered
 
 NOTHING = (torch.empty(0), torch.empty(0, dtype=torch.long))
 FAMILIES = ("retrieval", "clustering", "geometry")
@@ -98,11 +99,11 @@ def map_at_r_per_class(
 
 
 def measure(
-    embeddings: Tensor,
-    labels: Tensor,
+    embeddings: Array,
+    labels: Labels,
     *,
-    gallery: Tensor | None = None,
-    gallery_labels: Tensor | None = None,
+    gallery: Array | None = None,
+    gallery_labels: Labels | None = None,
     families: Sequence[str] = ("retrieval",),
     ks: Sequence[int] | None = None,
     map_ks: Sequence[int] = (),
@@ -115,6 +116,8 @@ def measure(
     """Return `metrics`, 95% `intervals` of the retrieval ones (classes resampled), and what was measured.
 
     Args:
+        labels: of the embeddings, numbers or text; `gallery_labels` of the gallery, and the same label means
+            the same class.
         families: any of retrieval, clustering, geometry; the last two use only `embeddings`.
         bootstrap: number of resamples; 0 for no intervals.
         advance: called with the share of the work just done.
@@ -125,6 +128,11 @@ def measure(
     unknown = set(families) - set(FAMILIES)
     if unknown or not families:
         raise ValueError(f"unknown metrics {', '.join(sorted(unknown))!r}; choose from {', '.join(FAMILIES)}")
+
+    if gallery_labels is None:
+        (labels,) = numbered(labels)
+    else:
+        labels, gallery_labels = numbered(labels, gallery_labels)
 
     def step(share: float) -> None:
         if advance:
@@ -163,7 +171,7 @@ def measure(
         "distance": distance,
         "embeddings": list(embeddings.shape),
         "gallery": None if gallery is None else list(gallery.shape),
-        "classes": len(torch.unique(labels)),
+        "classes": len(torch.unique(torch.as_tensor(labels))),
         "seed": seed,
         "bootstrap": bootstrap,
         "metrics": metrics,

@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.files import is_locked, locked_folder, open_shared
-from softwarp.index_table import PAST, TABLE, Table, create_table, settings_of
+from softwarp.index_table import CORRECTED, PAST, TABLE, Table, create_table, settings_of
 
 VERSION = 1
 START = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
@@ -125,10 +125,11 @@ class Store:
         _write(self._path("vectors"), start, np.ascontiguousarray(vectors, "<f4"))
         _write(self._path("ids"), start, ids)
         numbered = list(zip(ids.tolist(), items, strict=True))
-        rows = [(number, *_encoded(item)) for number, item in numbered]
         pictures = [(number, item.thumbnail) for number, item in numbered if item.thumbnail is not None]
         with self._changing() as change:
             self._delete(self._ids_of([item.path for item in items]), change)
+            corrected = self._corrected()
+            rows = [(number, *_encoded(item, corrected)) for number, item in numbered]
             self.table.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
             self.table.executemany("INSERT INTO thumbnails VALUES (?, ?)", pictures)
             self._put(rows=start + len(items), next_id=first + len(items))
@@ -149,6 +150,30 @@ class Store:
                 self.table.executemany("INSERT OR IGNORE INTO excluded VALUES (?)", values)
         self.reload()
         return len(ids)
+
+    def labels_of(self, paths: Iterable[str]) -> dict[str, str | None]:
+        """Return the labels of those of these paths that are there."""
+        query = "SELECT label FROM items WHERE path = ?"
+        found = {path: self.table.execute(query, [os.fsencode(path)]) for path in paths}
+        return {
+            path: None if rows[0][0] is None else os.fsdecode(rows[0][0])
+            for path, rows in found.items()
+            if rows
+        }
+
+    def relabel(self, labels: Mapping[str, str]) -> int:
+        """Give the items of these paths other labels, for good, and return how many had another one."""
+        values = [(os.fsencode(path), os.fsencode(label)) for path, label in labels.items()]
+        before = self.labels_of(labels)
+        changed = sum(before.get(path, label) != label for path, label in labels.items())
+        with self._changing():
+            self.table.execute(CORRECTED)
+            self.table.executemany("INSERT OR REPLACE INTO corrected VALUES (?, ?)", values)
+            self.table.executemany("UPDATE items SET label = ?2 WHERE path = ?1 AND label IS NOT ?2", values)
+            if changed:
+                self._put(relabelled=self.settings.get("relabelled", 0) + 1)
+        self.reload()
+        return changed
 
     def include(self, paths: Iterable[str]) -> None:
         """Forget that these paths were excluded."""
@@ -215,11 +240,13 @@ class Store:
 
     def classes(self) -> dict[str, int]:
         """Return how many items each class has."""
-        counts: Counter[str] = Counter()
-        for part in self._parts:  # one by one, which the table's index on labels answers
-            query = f"SELECT label, COUNT(*) FROM {part} AND label IS NOT NULL GROUP BY label"
-            counts.update({os.fsdecode(label): count for label, count in self.table.execute(query)})
-        return dict(counts)
+        # Counted part by part, by the index on labels, in one statement: a writer moves items between parts.
+        counts = " UNION ALL ".join(
+            f"SELECT label, COUNT(*) AS count FROM {part} AND label IS NOT NULL GROUP BY label"
+            for part in self._parts
+        )
+        found = self.table.execute(f"SELECT label, SUM(count) FROM ({counts}) GROUP BY label")
+        return {os.fsdecode(label): count for label, count in found}
 
     def digests(self) -> dict[str, bytes]:
         """Return the digest of every item by path."""
@@ -283,6 +310,11 @@ class Store:
         twice = [path for path, count in Counter(item.path for item in items).items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]} is there twice; give each path one vector")
+
+    def _corrected(self) -> dict[bytes, bytes]:
+        """The labels that stay whatever folder a file is in, inside a transaction."""
+        self.table.execute(CORRECTED)
+        return dict(self.table.execute("SELECT path, label FROM corrected"))
 
     def _delete(self, ids: Sequence[int], change: int) -> None:
         """Move items to the past and mark their rows, inside a transaction."""
@@ -362,8 +394,9 @@ def _copy(array: NDArray[Any], rows: Rows, path: Path) -> None:
         _write(path, start, array[rows[start : start + BLOCK]])
 
 
-def _encoded(item: NewItem) -> tuple[bytes, bytes | None, bytes]:
-    return os.fsencode(item.path), None if item.label is None else os.fsencode(item.label), item.digest
+def _encoded(item: NewItem, corrected: Mapping[bytes, bytes]) -> tuple[bytes, bytes | None, bytes]:
+    path = os.fsencode(item.path)
+    return path, corrected.get(path, None if item.label is None else os.fsencode(item.label)), item.digest
 
 
 def _item(row: tuple[int, bytes, bytes | None, bytes]) -> Item:

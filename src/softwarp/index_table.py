@@ -26,6 +26,8 @@ CREATE TABLE IF NOT EXISTS past (
 id INTEGER PRIMARY KEY, path BLOB NOT NULL, label BLOB, digest BLOB NOT NULL, change INTEGER NOT NULL,
 generation INTEGER NOT NULL)
 """
+# The labels that were corrected, kept whatever folder a file is in. Indexes of earlier versions lack it, too.
+CORRECTED = "CREATE TABLE IF NOT EXISTS corrected (path BLOB PRIMARY KEY, label BLOB NOT NULL)"
 WAIT = 60.0  # seconds for another process to finish its transaction
 CURES = {
     sqlite3.SQLITE_FULL: "the disk is full; make room, then run the same command again",

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from softwarp.data.decode import as_rgb, read_image
+from softwarp.data.given_images import GivenImages, Picture, check_tensor, listed
 from softwarp.data.glyphs import SIZE as GLYPH_SIZE
 from softwarp.data.images import ImageDataset, Transform, test_transform
 from softwarp.data.stores import Store
@@ -23,8 +23,6 @@ from softwarp.models.embedder import Embedder
 from softwarp.models.iresnet import SIDE, IResNet
 from softwarp.models.weights import load_weights
 from softwarp.runs import Run
-
-Picture = Path | str | Image.Image
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class EmbeddingModel:
     @torch.no_grad()
     def embed(
         self,
-        images: Picture | Sequence[Picture] | Tensor,
+        images: Picture | Sequence[Picture | Tensor] | Tensor,
         *,
         skip_broken: bool = False,
         batch_size: int = 128,
@@ -58,18 +56,43 @@ class EmbeddingModel:
         """Return the embeddings [N, D] of images, on the CPU, in the order given.
 
         Args:
-            images: files, PIL images, or one of either, resized and cropped as the run's evaluation did; or
-                bytes [N, channels, H, W] (uint8), used as they are.
+            images: one or a list of: paths, the bytes of an image file, PIL images, or NumPy arrays of bytes
+                [H, W, 3], [H, W, 4] or [H, W] (uint8). They are resized and cropped as the run's evaluation
+                did. Tensors [N, channels, H, W] of bytes are used as they are, and so are those in a list,
+                [channels, crop, crop].
             skip_broken: give an unreadable image a row of NaN instead of raising a ValueError.
             workers: processes that decode.
             advance: called with the number of images just done.
         """
         if isinstance(images, Tensor):
             return self._embed_tensor(images, batch_size)
-        pictures = [images] if isinstance(images, Path | str | Image.Image) else list(images)
+        given = listed(images)
+        if not any(isinstance(each, Tensor) for each in given):
+            return self._embed_pictures(given, skip_broken, batch_size, workers, advance)  # type: ignore[arg-type]
+        shape = (self.network.backbone.in_channels, self.crop, self.crop)
+        ready = {
+            place: check_tensor(each, shape) for place, each in enumerate(given) if isinstance(each, Tensor)
+        }
+        others = {place: each for place, each in enumerate(given) if not isinstance(each, Tensor)}
+        embeddings = torch.empty(len(given), self.network.embedding_size)
+        embeddings[list(ready)] = self._embed_tensor(torch.stack(list(ready.values())), batch_size)
+        if others:
+            embeddings[list(others)] = self._embed_pictures(
+                list(others.values()), skip_broken, batch_size, workers, advance
+            )
+        return embeddings
+
+    def _embed_pictures(
+        self,
+        pictures: Sequence[Picture],
+        skip_broken: bool,
+        batch_size: int,
+        workers: int,
+        advance: Callable[[int], None] | None,
+    ) -> Tensor:
         if not pictures:
             return torch.empty(0, self.network.embedding_size)
-        store = _Pictures(pictures, shorter_side=self.resize, grey=self._grey())
+        store = GivenImages(pictures, shorter_side=self.resize, grey=self._grey())
         embeddings, broken = self.embed_store(store, batch_size=batch_size, workers=workers, advance=advance)
         if broken and not skip_broken:
             raise ValueError(
@@ -119,7 +142,7 @@ class EmbeddingModel:
 
     def read(self, picture: Picture) -> Image.Image:
         """Return an image, upright, in the colours that `network` reads; or a ValueError if it is broken."""
-        return _Pictures([picture], shorter_side=self.resize, grey=self._grey()).read(0)
+        return GivenImages([picture], shorter_side=self.resize, grey=self._grey()).read(0)
 
     def transform(self, image: Image.Image) -> Tensor:
         """Return what `read` returned as bytes [channels, crop, crop], resized and cropped."""
@@ -233,27 +256,3 @@ def causes(store: Store, items: Sequence[int]) -> str:
         except ValueError as error:
             found.append(str(error))
     return "; ".join(found)
-
-
-class _Pictures:
-    """Files and PIL images as a store."""
-
-    def __init__(self, pictures: Sequence[Picture], *, shorter_side: int, grey: bool) -> None:
-        self.pictures, self.shorter_side, self.grey = pictures, shorter_side, grey
-
-    def __len__(self) -> int:
-        return len(self.pictures)
-
-    def read(self, item: int) -> Image.Image:
-        picture = self.pictures[item]
-        try:
-            if isinstance(picture, Image.Image):
-                image = as_rgb(picture)
-            else:
-                image = read_image(Path(picture), shorter_side=self.shorter_side)
-        except OSError as error:  # missing, a folder, not readable
-            raise ValueError(str(error)) from None
-        return image.convert("L") if self.grey else image
-
-    def name(self, item: int) -> str:
-        return str(self.pictures[item])

@@ -309,6 +309,21 @@ def test_embed_writes_names_digests_and_classes(run, tmp_path):
     assert json.loads(measured.stdout)["classes"] == 6
 
 
+def test_evaluate_matches_the_classes_of_two_embedded_folders_by_name(run, tmp_path):
+    """A gallery with classes before, among and after those of the queries: `embed` numbers each file anew."""
+    queries, gallery = tmp_path / "queries", glyph_files(tmp_path / "gallery", classes=6)
+    for path in sorted(gallery.glob("U+004[24]/*.png")):  # B and D
+        (queries / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (queries / path.parent.name / path.name).write_bytes(path.read_bytes())
+    for images in (queries, gallery):
+        call("embed", run, images, "-o", images.with_suffix(".safetensors"))
+    files = [images.with_suffix(".safetensors") for images in (queries, gallery)]
+    shown = call("evaluate", files[0], "--gallery", files[1], "--json")
+    assert json.loads(shown.stdout)["metrics"]["recall@1"] == 1.0  # each finds its copy
+    turned = json.loads(call("evaluate", files[1], "--gallery", files[0], "--json").stdout)["metrics"]
+    assert turned["queries_without_positives"] == 16
+
+
 @pytest.mark.parametrize("separator", [b"\0", b"\n"])
 def test_embed_reads_a_list_from_stdin(run, tmp_path, separator):
     images, out = glyph_files(tmp_path / "images", classes=1), tmp_path / "vectors.safetensors"

@@ -9,7 +9,7 @@ from support.tiny_index import glyph_files
 from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
-from softwarp.cli import app
+from softwarp.cli import app, main
 from softwarp.retrieve import build
 from softwarp.train import train
 
@@ -119,7 +119,8 @@ def test_classify_tells_its_errors(index, tmp_path):
     )
     first, second = rows(tmp_path / "k.csv")
     assert (first["class"], first["image"]) == ("U+0043", str(query))
-    assert first["most votes"] == "U+0043"
+    assert first["best guess"] == "U+0043"
+    assert 0 < float(first["confidence"]) < 1
     assert second["image"].endswith("loose.png")
     assert float(first["distance"]) > 0  # no image votes for itself
     assert "2 of 2" in shown
@@ -128,3 +129,27 @@ def test_classify_tells_its_errors(index, tmp_path):
     assert page(tmp_path / "k.html").count("<section>") == 2
     assert "--html" not in shown
     assert "--html" in call("classify", index.folder, query)
+
+
+@pytest.mark.parametrize(
+    ("classes", "styles", "said"), [(3, 1, "no class has two"), (1, 6, "no other class"), (2, 2, "rejected")]
+)
+def test_classify_answers_on_small_indexes(index, tmp_path, classes, styles, said):
+    images = glyph_files(tmp_path / "images", classes=classes, styles=styles)
+    small = build(index.model_name, images, tmp_path / "small")
+    shown = call("classify", small.folder, index.root / "U+0041" / "DejaVuSans.png")
+    assert said in shown
+    assert "U+0041" in shown
+
+
+def test_classify_needs_a_class(index, tmp_path, monkeypatch, capsys):
+    for path in glyph_files(tmp_path / "glyphs", classes=1).glob("*/*.png"):
+        (tmp_path / "loose").mkdir(exist_ok=True)
+        path.rename(tmp_path / "loose" / path.name)
+    bare = build(index.model_name, tmp_path / "loose", tmp_path / "bare")
+    words = ["softwarp", "index", "classify", str(bare.folder), str(tmp_path / "loose" / "DejaVuSans.png")]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "has no classes" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_limits_are_passed_on(index, started):
     assert (limits.upload_bytes, limits.pixels) == (3 * 2**20, 7_000_000)
 
 
-def test_ctrl_c_ends_it_with_the_code_of_other_commands_and_no_words(tmp_path):
+def test_ctrl_c_ends_it_with_the_code_of_other_commands_and_one_line(tmp_path):
     folder = vector_index(tmp_path / "index", np.eye(3, dtype=np.float32)).folder
     words = [sys.executable, "-um", "softwarp", "serve", folder, "--port", "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
@@ -97,7 +97,10 @@ def test_ctrl_c_ends_it_with_the_code_of_other_commands_and_no_words(tmp_path):
             browser.sendall(b"GET /api/index HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert browser.recv(100).startswith(b"HTTP/1.1 200")
             server.send_signal(signal.SIGINT)
-            assert server.communicate(timeout=60) == ("", "")
+            said, line = server.communicate(timeout=60)
+            assert said == ""
+            assert line.startswith("stopped")
+            assert line.count("\n") == 1
     assert server.returncode == 130
 
 

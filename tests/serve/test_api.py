@@ -270,6 +270,44 @@ def test_the_token_is_needed_everywhere(index):
         assert client.get("/api/index").status_code == 200  # by the cookie
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        "",
+        "theme=dark",
+        'prefs={"a": 1, "b": [2]}',
+        "a[b]=1",
+        "caf\xe9=1",
+        "path=/x; lonely",
+        'broken="never closed',
+        "=nameless",
+        "softwarp_token=of-another-port-of-this-host",
+        "expires=Wed, 21 Oct 2026 07:28:00 GMT; max-age=3",
+    ],
+)
+def test_the_cookie_is_found_beside_any_other(index, others):
+    """A browser sends the cookies of all ports of a host, in forms that no standard knows."""
+    own = f"softwarp_token={TOKEN}"
+    with TestClient(create_app(index, token=TOKEN), base_url="http://photos.example") as client:
+        for sent in (f"{others}; {own}", f"{own}; {others}", f'{others};softwarp_token="{TOKEN}"'):
+            headers = {"cookie": sent.encode("latin-1")}
+            assert client.get("/api/index", headers=headers).status_code == 200, sent
+        wrong = {"cookie": f"{others}; {own}x; x{own}".encode("latin-1")}
+        assert client.get("/api/index", headers=wrong).status_code == 401
+
+
+def test_healthz_needs_no_token_and_says_how_many_images_there_are(index):
+    with TestClient(create_app(index, token=TOKEN), base_url="http://photos.example") as client:
+        answer = client.get("/healthz")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok", "images": len(index)})
+        assert answer.headers["cache-control"] == "no-store"
+        assert client.get("/healthz/").status_code == 401
+        assert client.get("/healthz", headers={"origin": "https://evil.example"}).status_code == 403
+    with TestClient(create_app(index), base_url=HOME) as client:
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 421
+
+
 def test_too_many_requests_are_asked_to_come_back(index):
     with TestClient(create_app(index, limits=Limits(requests=0)), base_url=HOME) as client:
         refused = client.get("/api/index")

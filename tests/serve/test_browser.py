@@ -9,6 +9,7 @@ from support.browser import chromium, in_browser
 from support.tiny_index import glyph_index
 from support.tiny_server import serving
 
+from softwarp.corrections import Corrections
 from softwarp.serve.app import create_app
 
 pytestmark = in_browser
@@ -163,6 +164,44 @@ def test_lists_are_walked_through_by_keyboard(page):
     assert page.locator("#outliers .path").inner_text() != first
     page.keyboard.press("s")
     page.wait_for_selector("#facts:not([hidden])")
+
+
+def test_a_label_is_corrected_by_click_keyboard_and_typing(page, served):
+    def corrected():
+        return page.locator("#outliers .relabel p").inner_text()
+
+    page.goto(page.url.partition("#")[0] + "#/outliers")
+    page.wait_for_selector("#outliers .relabel")
+    suggested, path = (page.locator(f"#outliers {each}").inner_text() for each in (".verdict b", ".path"))
+    page.click("#outliers .accept")
+    page.wait_for_selector("#outliers .relabel p")
+    assert corrected() == f"✓ relabelled as {suggested}"
+    assert page.evaluate("document.activeElement.textContent") == "Undo"
+    until(page, "document.querySelector('#outliers .pending').textContent.includes('index apply')")
+    assert Corrections(served.folder).read() == {path: suggested}
+    page.keyboard.press("Enter")  # on Undo
+    page.wait_for_selector("#outliers .accept")
+    until(page, "document.querySelector('#outliers .pending').hidden")
+    assert Corrections(served.folder).read() == {}
+    page.fill("#outliers .relabel input", "a new <b>class")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#outliers .relabel p")
+    assert corrected() == "✓ relabelled as a new <b>class"
+    page.keyboard.press("ArrowRight")
+    until(page, "document.querySelector('#outliers .where').textContent.startsWith('2 of')")
+    assert page.locator("#classes option[value='a new <b>class']").count() == 1
+    page.keyboard.press("a")
+    page.wait_for_selector("#outliers .relabel p")
+    page.keyboard.press("ArrowLeft")
+    until(page, "document.querySelector('#outliers .where').textContent.startsWith('1 of')")
+    assert corrected() == "✓ relabelled as a new <b>class"
+    assert len(Corrections(served.folder).read()) == 2
+    page.reload()
+    page.wait_for_selector("#outliers .relabel p")
+    assert corrected() == "✓ relabelled as a new <b>class"
+    page.keyboard.press("u")
+    page.wait_for_selector("#outliers .accept")
+    until(page, "document.querySelector('#outliers .pending').textContent.startsWith('1 correction is')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -35,6 +35,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+UNKNOWN = 10  # paths that are named
+
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
 Paths = Annotated[list[Path], typer.Argument(help="Images and folders of images.")]
 
@@ -172,6 +174,44 @@ def info(
         for name, value in _told(about).items():
             typer.echo(f"{name:12}{printable(value)}".rstrip())
     note_damage(opened)
+
+
+@app.command()
+def apply(
+    index: Folder,
+    labels: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="LABELS", help="A CSV file with path,label. Default: the corrections beside the index."
+        ),
+    ] = None,
+) -> None:
+    """Correct labels, of a CSV file or as made on the page of `softwarp serve`; nothing is embedded again.
+
+    \b
+    softwarp index apply photos.index                    photos.index.labels.csv, which serve writes
+    softwarp index apply photos.index labels.csv         columns path and label
+
+    Refresh leaves corrected labels as they are. The same command again changes nothing.
+    """
+    from softwarp.commands.progress import note
+    from softwarp.corrections import apply, beside
+    from softwarp.retrieve import open_index
+
+    opened = open_index(index)
+    file = labels or beside(index)
+    if not file.exists():
+        raise FileNotFoundError(f"{file} does not exist; correct labels with `softwarp serve {index}`")
+    done = apply(opened, file)
+    for path in done.unknown[:UNKNOWN]:
+        note(f"not in the index: {path}")
+    if len(done.unknown) > UNKNOWN:
+        note(f"... and {len(done.unknown) - UNKNOWN:,} more")
+    if done.unknown and not done.changed + done.unchanged:
+        raise ValueError(f"{index} has none of the {len(done.unknown):,} images of {file}")
+    counts = f"labels changed: {done.changed:,}, right already: {done.unchanged:,}"
+    typer.echo(f"{index}: {counts}" + f", not in the index: {len(done.unknown):,}" * bool(done.unknown))
+    typer.echo(f"what neighbours say now: softwarp index outliers {index}")
 
 
 for insight in ("duplicates", "outliers", "classify", "clusters"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from softwarp.classify import Calibration
     from softwarp.insights import Group
     from softwarp.report.page import Group as Section
     from softwarp.report.page import Tile
@@ -122,14 +123,24 @@ def classify(
     folder: Folder,
     queries: Annotated[list[Path], typer.Argument(metavar="QUERY", help="Images to name the class of.")],
     k: Neighbours = 10,
-    false_acceptance: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Share of images of unknown classes that may be given a class."),
+    false_rejection: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of images of known classes that may be given none.")
     ] = 0.05,
+    false_acceptance: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Instead: share of images of unknown classes that may be given a class."
+        ),
+    ] = None,
     csv: Csv = None,
     html: Html = None,
 ) -> None:
-    """Name the class of images by their neighbours, or say that it is none of the index's classes."""
+    """Name the class of images by their neighbours, or say that it is none of the index's classes.
+
+    The best guess comes with its confidence: how often a guess like it is right, if half of the images are
+    of classes that the index does not have. An image that is less sure than 95% of the index's own is none
+    of these.
+    """
     from softwarp.classify import calibrate
     from softwarp.classify import classify as answer
     from softwarp.data.decode import read_image
@@ -138,43 +149,50 @@ def classify(
     index = open_index(folder)
     for query in queries:
         read_image(query)  # a broken one is named before anything is computed
-    calibration = calibrate(index, k, false_acceptance=false_acceptance)
+    calibration = calibrate(index, k, false_rejection=false_rejection, false_acceptance=false_acceptance)
     vectors = index.model().embed(queries).numpy()
     from softwarp.embed_files import digest_of
 
     digests = [digest_of(query.read_bytes()) for query in queries]
-    answers = answer(
-        index, vectors, k, threshold=calibration.threshold, digests=[each.hex() for each in digests]
-    )
-    heads = ("sureness", "votes", "distance", "class", "most votes", "image")
+    answers = answer(index, vectors, k, calibration=calibration, digests=[each.hex() for each in digests])
+    heads = ("confidence", "votes", "distance", "best guess", "class", "image")
     rows = [
         (
-            f"{each.sureness:.4g}",
+            f"{each.confidence:.2f}" if calibration.images else "unknown",
             f"{each.share:.3f}",
             f"{each.distance:.4f}",
+            each.guess,
             each.label or "none of these",
-            each.most_votes,
             str(query),
         )
         for each, query in zip(answers, queries, strict=True)
     ]
     _print(heads, rows, numbers=3)
     _write_csv(csv, heads, rows)
-    summary = (
-        f"none of these at a sureness up to {calibration.threshold:.4g}; on {calibration.images:,} images of "
-        f"the index, each with and without its class: {calibration.false_acceptance:.1%} of unknown classes "
-        f"accepted, {calibration.false_rejection:.1%} of known ones rejected, "
-        f"{calibration.wrong:.1%} of the accepted given another class"
-    )
+    summary = _errors(calibration)
     if inside := len({*digests} & {*index.store.digests().values()}):
         summary += f"; {inside:,} of {len(queries):,} are in the index and do not vote for themselves"
     if html is not None:
         sections = [
-            _answered(index, query, row[3], each.ids, each.distances)
+            _answered(index, query, f"{row[4]} ({row[3]}: confidence {row[0]})", each.ids, each.distances)
             for query, row, each in zip(queries, rows, answers, strict=True)
         ]
         _page(html, index, "Classes of images", sections[:SECTIONS], summary, len(sections))
     _close(summary, csv, html)
+
+
+def _errors(calibration: "Calibration") -> str:
+    """What the answers are worth, in words."""
+    if not calibration.images:
+        return "no class has two images, so it is not known how often a guess is right, and none is refused"
+    accepted = f"{calibration.false_acceptance:.1%} of unknown classes accepted"
+    if calibration.false_acceptance != calibration.false_acceptance:
+        accepted = "there is no other class to be taken for this one"
+    return (
+        f"of {calibration.images:,} images of the index, each half judged by the threshold of the other: "
+        f"{calibration.false_rejection:.1%} of known ones rejected, {accepted}, "
+        f"{calibration.wrong:.1%} of the accepted given another class"
+    )
 
 
 def _members(index: "Index", groups: Sequence["Group"]) -> Table:

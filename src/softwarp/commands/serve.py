@@ -70,7 +70,9 @@ def serve(
         try:
             server.run([listener])
         except KeyboardInterrupt:  # which uvicorn raises once everything is answered
+            typer.secho("stopped; everything that was asked is answered", fg="yellow", err=True)
             sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(130)  # nothing is left to do, and taking torch apart would take a second or two
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from softwarp.metrics.scaling import power_of_two
 
 Array = Tensor | np.ndarray
+Labels = Array | Sequence[int] | Sequence[str]  # numbers or text
 DISTANCES = ("euclidean", "cosine")
 LARGEST = 1e300  # beyond it, sums and distances of many numbers leave float64
 ROWS_AT_ONCE = 256  # float64 copies are made of so many rows, never of all
@@ -43,8 +46,38 @@ def check_embeddings(embeddings: Array, name: str = "embeddings") -> Tensor:
     return tensor
 
 
-def check_labels(labels: Array, rows: int, device: torch.device, name: str = "labels") -> Tensor:
+def numbered(labels: Labels, *others: Labels) -> list[Array]:
+    """Labels as numbers; text gets a number that is the same in all tables, numbers stay as they are.
+
+    >>> [table.tolist() for table in numbered(["wren", "gull"], ["gull"])]
+    [[1, 0], [0]]
+    """
+    texts = [_as_text(table) for table in (labels, *others)]
+    found = [text for text in texts if text is not None]
+    if not found:
+        return [table if isinstance(table, Tensor) else np.asarray(table) for table in (labels, *others)]
+    if len(found) < len(texts):
+        raise ValueError("labels are text on one side and numbers on the other; give names on both")
+    names = np.unique(np.concatenate(found))
+    return [np.searchsorted(names, text) for text in found]
+
+
+def _as_text(labels: Labels) -> np.ndarray | None:
+    """Labels as an array of text; None if they are something else."""
+    if isinstance(labels, Tensor):
+        return None
+    array = np.asarray(labels)
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8", "surrogateescape")
+    if array.dtype.kind == "O" and array.size and all(isinstance(each, str) for each in array.flat):
+        return array.astype(str)
+    return array if array.dtype.kind == "U" else None
+
+
+def check_labels(labels: Labels, rows: int, device: torch.device, name: str = "labels") -> Tensor:
     """The labels as an int64 tensor [N] on `device`, or a ValueError that says what is wrong."""
+    if _as_text(labels) is not None:
+        raise ValueError(f"{name} must be whole numbers; got text")
     tensor = torch.as_tensor(labels).detach()
     if tensor.ndim != 1 or len(tensor) != rows:
         raise ValueError(

@@ -13,7 +13,15 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
+from softwarp.metrics.checks import (
+    Array,
+    Labels,
+    check_distance,
+    check_embeddings,
+    check_labels,
+    numbered,
+    on_unit_sphere,
+)
 from softwarp.metrics.scaling import unit_of
 
 Points = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
@@ -22,7 +30,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 def clustering_metrics(
     embeddings: Array,
-    labels: Array,
+    labels: Labels,
     *,
     seed: int = 0,
     iterations: int = 20,
@@ -47,7 +55,7 @@ def clustering_metrics(
 
     check_distance(distance)
     tensor = check_embeddings(embeddings)
-    truth = check_labels(labels, len(tensor), torch.device("cpu")).numpy()
+    truth = check_labels(numbered(labels)[0], len(tensor), torch.device("cpu")).numpy()
     if iterations < 1 or restarts < 1:
         raise ValueError(f"k-means needs at least 1 iteration and 1 restart; got {iterations} and {restarts}")
     if not 0 <= seed <= 2**31 - restarts:  # what faiss takes

@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from softwarp.metrics.checks import Array, check_distance, check_embeddings, check_labels, on_unit_sphere
+from softwarp.metrics.checks import (
+    Array,
+    Labels,
+    check_distance,
+    check_embeddings,
+    check_labels,
+    numbered,
+    on_unit_sphere,
+)
 from softwarp.metrics.neighbours import nearest_neighbours
 from softwarp.metrics.scaling import exact_distances, row_lengths, unit_of
 
@@ -39,7 +47,7 @@ def average_distance_to_proxy(embeddings: Array, labels: Array, proxies: Array) 
     return float((sums[counts > 0, 0] / counts[counts > 0]).mean())
 
 
-def geometry_metrics(embeddings: Array, labels: Array, *, distance: str = "euclidean") -> dict[str, float]:
+def geometry_metrics(embeddings: Array, labels: Labels, *, distance: str = "euclidean") -> dict[str, float]:
     """What separates classes, which directions are used, how long embeddings are, and who is a hub.
 
     - compactness: the mean over classes of two or more of the mean distance between two of its embeddings;
@@ -63,7 +71,7 @@ def geometry_metrics(embeddings: Array, labels: Array, *, distance: str = "eucli
     points = given
     unit = 1.0 if distance == "cosine" else unit_of(points)
     points = on_unit_sphere(points) if distance == "cosine" else points.double() / unit
-    truth = check_labels(labels, len(points), points.device)
+    truth = check_labels(numbered(labels)[0], len(points), points.device)
     _, truth = torch.unique(truth, return_inverse=True)
     compactness, separability = _compactness(points, truth), _separability(points, truth)
     decay, rank = _spectrum(points)

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from softwarp.metrics.checks import Array, check_labels
+from softwarp.metrics.checks import Array, Labels, check_labels, numbered
 from softwarp.metrics.neighbours import nearest_neighbours
 from softwarp.metrics.retrieval import retrieval_per_query
 
 
 def identification_metrics(
     probes: Array,
-    people: Array,
+    people: Labels,
     gallery: Array,
-    gallery_people: Array,
+    gallery_people: Labels,
     *,
     ranks: Sequence[int] = (1, 5, 10),
     fpirs: Sequence[float] = (1e-1, 1e-2),
@@ -35,8 +35,9 @@ def identification_metrics(
     (1.0, 1, 1)
     """
     nearest, places = nearest_neighbours(probes, 1, gallery=gallery, distance=distance)
-    asked = check_labels(people, len(nearest), nearest.device, "people")
-    known = check_labels(gallery_people, len(gallery), nearest.device, "gallery_people")
+    sides = numbered(people, gallery_people)
+    asked = check_labels(sides[0], len(nearest), nearest.device, "people")
+    known = check_labels(sides[1], len(gallery), nearest.device, "gallery_people")
     mated = torch.isin(asked, known)
     if not mated.any():
         raise ValueError("no probe shows a person of the gallery; check the list of templates")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from softwarp.metrics.checks import Array, check_labels
+from softwarp.metrics.checks import Labels, check_labels, numbered
 
 SAMPLES_AT_ONCE = 100
 
 
 def bootstrap_over_classes(
-    values: Tensor, labels: Array, *, samples: int = 1000, seed: int = 0, level: float = 0.95
+    values: Tensor, labels: Labels, *, samples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
     """The percentile interval of the mean of per-query values [N], whole classes drawn with replacement.
 
@@ -30,7 +30,7 @@ def bootstrap_over_classes(
     return low, high
 
 
-def bootstrap_means(values: Tensor, labels: Array, *, samples: int, seed: int = 0) -> Tensor:
+def bootstrap_means(values: Tensor, labels: Labels, *, samples: int, seed: int = 0) -> Tensor:
     """The means of each column of per-query values [N, L], over classes drawn with replacement: [samples, L].
 
     Every column sees the same draws, so differences of columns are paired. Queries that are NaN in any column
@@ -40,7 +40,7 @@ def bootstrap_means(values: Tensor, labels: Array, *, samples: int, seed: int = 
     >>> bootstrap_means(values, torch.tensor([0, 1]), samples=5).diff().unique()
     tensor([1.], dtype=torch.float64)
     """
-    truth = check_labels(labels, len(values), torch.device("cpu"))
+    truth = check_labels(numbered(labels)[0], len(values), torch.device("cpu"))
     values = values.detach().cpu().double()
     counted = ~values.isnan().any(dim=1)
     if not counted.any():

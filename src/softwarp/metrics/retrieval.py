@@ -12,16 +12,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from softwarp.metrics.checks import Array, check_labels, check_sides
+from softwarp.metrics.checks import Array, Labels, check_labels, check_sides, numbered
 from softwarp.metrics.ranks import Advance, positive_ranks
 
 
 def retrieval_metrics(
     embeddings: Array,
-    labels: Array,
+    labels: Labels,
     *,
     gallery: Array | None = None,
-    gallery_labels: Array | None = None,
+    gallery_labels: Labels | None = None,
     query_rows: Array | None = None,
     ks: Sequence[int] | None = None,
     map_ks: Sequence[int] = (),
@@ -60,10 +60,10 @@ def retrieval_metrics(
 
 def retrieval_per_query(
     embeddings: Array,
-    labels: Array,
+    labels: Labels,
     *,
     gallery: Array | None = None,
-    gallery_labels: Array | None = None,
+    gallery_labels: Labels | None = None,
     query_rows: Array | None = None,
     ks: Sequence[int] | None = None,
     map_ks: Sequence[int] = (),
@@ -93,12 +93,13 @@ def retrieval_per_query(
     for k in (*ks, *map_ks, *ndcg_ks):
         if not 1 <= k <= searched:
             raise ValueError(f"K is {k}, but each query searches {searched} items; choose 1 to {searched}")
-    query_labels = check_labels(labels, len(queries), queries.device)
     if (gallery is None) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels go together: give both or neither")
+    sides = numbered(labels) if gallery_labels is None else numbered(labels, gallery_labels)
+    query_labels = check_labels(sides[0], len(queries), queries.device)
     item_labels = query_labels
-    if items is not None and gallery_labels is not None:
-        item_labels = check_labels(gallery_labels, len(items), queries.device, "gallery_labels")
+    if items is not None:
+        item_labels = check_labels(sides[1], len(items), queries.device, "gallery_labels")
     own = _own_rows(query_rows, query_labels, item_labels, gallery is None)
     limit = max((*ks, *map_ks, *ndcg_ks), default=1)
     values: dict[str, Tensor] = {}

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+LONGEST_CLASS = 200  # letters of a new class
 LARGEST_ID = 2**53  # beyond it, JavaScript's numbers are no longer whole
 
 
@@ -12,6 +13,13 @@ class Refusal(BaseModel):
     """Why a request is not served."""
 
     detail: str = Field(description="The cause, in words.")
+
+
+class Health(BaseModel):
+    """That the server is well."""
+
+    status: Literal["ok"] = Field(description="Anything else is a refusal.")
+    images: int = Field(description="How many images there are.")
 
 
 class Picture(BaseModel):
@@ -131,7 +139,31 @@ class DuplicateList(Status):
     count: int = Field(0, description="How many groups there are in all.")
 
 
-class Outlier(Picture):
+class NewLabel(BaseModel):
+    """The class that an image should have."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: str = Field(
+        alias="class", min_length=1, max_length=LONGEST_CLASS, description="One of the index, or a new one."
+    )
+
+
+class Corrected(Picture):
+    """An image of the index, and the class that somebody has given it."""
+
+    corrected: str | None = Field(description="Not yet in the index; null if there is no correction.")
+
+
+class CorrectionList(BaseModel):
+    """Corrections that are not in the index yet."""
+
+    count: int = Field(description="How many there are.")
+    file: str = Field(description="The name of the CSV file beside the index, with path and label.")
+    command: str = Field(description="What applies them, in the folder of the index.")
+
+
+class Outlier(Corrected):
     """An image whose neighbours are of another class."""
 
     suggested: str = Field(description="The class that most of its neighbours vote for.")

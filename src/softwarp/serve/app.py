@@ -14,12 +14,14 @@ from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Path, Query, 
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
+from softwarp.corrections import Corrections
 from softwarp.embed_files import digest_of
 from softwarp.files import printable
 from softwarp.retrieve import Index
 from softwarp.serve import answers, lookup
 from softwarp.serve.batches import Batches
 from softwarp.serve.guard import Guard
+from softwarp.serve.labels import label_routes
 from softwarp.serve.limits import Limits
 from softwarp.serve.live import LiveIndex
 from softwarp.serve.lookup import Where
@@ -32,6 +34,7 @@ PAGES = {
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/map.js": ("map.js", "text/javascript; charset=utf-8"),
+    "/relabel.js": ("relabel.js", "text/javascript; charset=utf-8"),
     "/lists.js": ("lists.js", "text/javascript; charset=utf-8"),
     "/api.js": ("api.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
@@ -44,11 +47,13 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         403: "from another site",
         404: "unknown",
         408: "too slow",
+        409: "the corrections cannot be read",
         413: "too large",
         415: "not an image",
         421: "another host",
         422: "out of range",
         503: "too busy",
+        507: "a correction cannot be written",
     }.items()
 }
 KEPT = {"cache-control": "private, max-age=604800, immutable"}  # an id is never used again
@@ -65,7 +70,7 @@ def create_app(index: Index, *, token: str | None = None, limits: Limits | None 
         token: what visitors have to know; without one, only requests for localhost are answered.
     """
     limits = limits or Limits()
-    live = LiveIndex(index)
+    live, corrections = LiveIndex(index), Corrections(index.folder)
     app = FastAPI(
         title="softwarp",
         version=version("softwarp"),
@@ -77,9 +82,22 @@ def create_app(index: Index, *, token: str | None = None, limits: Limits | None 
     app.add_middleware(Guard, token=token, limits=limits)
     app.add_exception_handler(RequestValidationError, _out_of_range)
     _add_pages(app)
+    app.include_router(_health_route(live))
     app.include_router(_image_routes(live, limits))
-    app.include_router(overview_routes(live))
+    app.include_router(overview_routes(live, corrections))
+    app.include_router(label_routes(live, corrections))
     return app
+
+
+def _health_route(live: LiveIndex) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/healthz")
+    def healthz() -> answers.Health:
+        """Whether the server answers and the index can be read; needs no token."""
+        return answers.Health(status="ok", images=len(live.now()))
+
+    return routes
 
 
 def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:

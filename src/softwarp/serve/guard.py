@@ -4,7 +4,6 @@ import asyncio
 import hmac
 import re
 import time
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from fastapi import HTTPException
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from softwarp.serve.limits import Limits
 
 COOKIE = "softwarp_token"
+OPEN = "/healthz"  # needs no token: what watches over servers has none
 LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 HEADERS = {
     "content-security-policy": (
@@ -62,7 +62,7 @@ class Guard:
             return _refusal(421, "this server answers to localhost only; to use another name, set a token")
         if _is_foreign(headers):
             return _refusal(403, "requests from other sites are not answered")
-        if self.token is not None:
+        if self.token is not None and scope["path"] != OPEN:
             given = parse_qs(scope["query_string"].decode("latin-1")).get("token")
             if scope["path"] == "/" and given and self._is_token(given[-1]):
                 return self._welcome(scope)
@@ -81,11 +81,7 @@ class Guard:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._is_token(given.strip()):
             return True
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return cookie is not None and self._is_token(cookie.value)
+        return any(self._is_token(value) for value in _cookies(headers, COOKIE))
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), str(self.token).encode())
@@ -96,6 +92,15 @@ class Guard:
         secure = scope["scheme"] == "https"
         response.set_cookie(COOKIE, str(self.token), httponly=True, samesite="strict", secure=secure)
         return response
+
+
+def _cookies(headers: Headers, name: str) -> list[str]:
+    """All values of a cookie, whatever is beside it: a browser sends those of every port of the host.
+
+    http.cookies gives up at the first one that it does not like.
+    """
+    pairs = (each.partition("=") for line in headers.getlist("cookie") for each in line.split(";"))
+    return [value.strip().strip('"') for key, _, value in pairs if key.strip() == name]
 
 
 def _is_foreign(headers: Headers) -> bool:

@@ -3,7 +3,8 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import numpy as np
@@ -101,13 +102,17 @@ def neighbours(index: Index, pairs: Iterable[tuple[int, float]], digest: str = "
     """Return images with their distances; those removed meanwhile are left out."""
     found = []
     for number, distance in pairs:
-        try:
-            item = index.item(number)
-        except ValueError:
-            continue
-        same = bool(digest) and item.digest == digest  # vectors from elsewhere have no digest
-        found.append(Result(**_fields(item), distance=distance, same_file=same))
+        for item in items_of(index, [number]):
+            same = bool(digest) and item.digest == digest  # vectors from elsewhere have no digest
+            found.append(Result(**_fields(item), distance=distance, same_file=same))
     return found
+
+
+def items_of(index: Index, ids: Iterable[int]) -> Iterator[Item]:
+    """Yield the items with these ids; those removed meanwhile are left out."""
+    for number in ids:
+        with suppress(ValueError):
+            yield index.item(number)
 
 
 def votes(results: Sequence[Result]) -> list[Votes]:

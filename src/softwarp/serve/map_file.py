@@ -71,7 +71,9 @@ def open_map(store: Store) -> MapFile | None:
 
 def version_of(store: Store) -> str:
     """Return a name for the content of an index."""
-    return hashlib.sha256(np.ascontiguousarray(shown(store)).data).hexdigest()[:16]
+    digest = hashlib.sha256(np.ascontiguousarray(shown(store)).data)
+    digest.update(b"%d" % changes if (changes := store.settings.get("relabelled", 0)) else b"")
+    return digest.hexdigest()[:16]
 
 
 def shown(store: Store) -> Rows:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Query
 from starlette.responses import Response
 
+from softwarp.corrections import Corrections
 from softwarp.files import printable
 from softwarp.index_updates import Progress
 from softwarp.retrieve import Index
-from softwarp.serve import answers, lookup
+from softwarp.serve import answers, labels, lookup
 from softwarp.serve.live import Job, LiveIndex
 from softwarp.serve.map_file import MapFile, open_map
 
@@ -38,7 +39,7 @@ class Jobs:
             return self._jobs[name]
 
 
-def overview_routes(live: LiveIndex) -> APIRouter:
+def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
     """Return the routes under /api for the map, duplicates and outliers of an index."""
     routes = APIRouter(prefix="/api")
     jobs = Jobs(live)
@@ -93,10 +94,16 @@ def overview_routes(live: LiveIndex) -> APIRouter:
         """Images whose neighbours are of another class, the surest first, a hundred at a time."""
         index, job = jobs.of("outliers", _outliers)
         found = job.result or []
+        corrected = labels.read(corrections)
         shown = [
-            answers.Outlier(**dict(each), suggested=printable(row.suggested), score=row.score)
+            answers.Outlier(
+                **dict(lookup.picture(item)),
+                corrected=printable(corrected[item.path]) if item.path in corrected else None,
+                suggested=printable(row.suggested),
+                score=row.score,
+            )
             for row in found[start : start + SHOWN]
-            for each in lookup.neighbours(index, [(row.id, 0.0)])
+            for item in lookup.items_of(index, [row.id])
         ]
         return answers.OutlierList(**job.status(), images=shown, count=len(found))
 

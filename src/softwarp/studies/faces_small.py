@@ -138,7 +138,7 @@ def _both(pairs: PairSet) -> list[tuple[int, int]]:
 def distances_again(model: EmbeddingModel, pairs: PairSet) -> Floats:
     """Return the distances of pairs from images that PIL mirrors, with the mean and the distance by NumPy."""
     images = [pairs.images.read(place) for place in range(len(pairs.images))]
-    plain = model.embed(images).double().numpy()  # type: ignore[arg-type]
+    plain = model.embed(images).double().numpy()
     mirrored = model.embed([ImageOps.mirror(each) for each in images]).double().numpy()  # type: ignore[arg-type]
     points = (plain + mirrored) / 2
     left, right = points[pairs.first], points[pairs.second]

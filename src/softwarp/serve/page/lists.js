@@ -1,5 +1,6 @@
 // Duplicates and outliers, one after the other, by keyboard or by clicking.
 import { askJson, choose, chosen, enlarge, make, showProgress, tile } from "/page.js";
+import { relabelBox, showPending } from "/relabel.js";
 
 const walks = {};
 
@@ -48,6 +49,8 @@ export function pressed(key) {
   const group = walk.entry.images ?? [walk.entry];
   if (key === "ArrowRight" || key === "j") walk.go(1);
   else if (key === "ArrowLeft" || key === "k") walk.go(-1);
+  else if (key === "a" && walk.label) walk.label.accept();
+  else if (key === "u" && walk.label) walk.label.undo();
   else if (key === "s") location.hash = `#/image/${group[0].id}`;
   else if (key === "x" && group.length === 1) choose(group[0].id);
   else if (key === "x") { const on = !group.slice(1).every((each) => chosen.has(each.id)); for (const each of group.slice(1)) choose(each.id, on); }
@@ -78,13 +81,17 @@ export async function showDuplicates(section) {
 export async function showOutliers(section) {
   walks.outliers ??= new Walk(section, {
     address: "outliers", entries: "images", title: "Comparing labels with neighbours", nothing: "No outliers: neighbours agree with every label.",
-    keys: [["← →", "walk"], ["x", "select"], ["s", "similar images"]],
+    keys: [["← →", "walk"], ["a", "relabel as suggested"], ["u", "undo"], ["x", "select"], ["s", "similar images"]],
     draw: (image) => {
       const others = make("div", { className: "tiles" });
       askJson(`/api/images/${image.id}/neighbours?k=8`).then((answer) => others.replaceChildren(...answer.results.map((each) => tile(each))), () => {});
       const verdict = make("p", { className: "verdict" }, "labelled ", make("span", { className: "doubted", textContent: image.class ?? "" }), ", but its neighbours say ", make("b", { textContent: image.suggested }));
+      const pending = make("p", { className: "pending", hidden: true });
+      const update = () => showPending(pending).catch(() => {});
+      walks.outliers.label = relabelBox(image, update);
+      update();
       return [make("div", { className: "odd" }, large(image, `score ${image.score.toFixed(2)}`),
-        make("div", {}, verdict, make("p", { className: "path", textContent: image.path }), make("h2", { textContent: "Its nearest neighbours" }), others))];
+        make("div", {}, verdict, make("p", { className: "path", textContent: image.path }), walks.outliers.label, pending, make("h2", { textContent: "Its nearest neighbours" }), others))];
     },
   });
   await walks.outliers.show();
