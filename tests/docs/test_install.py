@@ -47,4 +47,6 @@ def test_a_page_without_its_line_is_found():
 def test_the_readme_has_a_line_for_machines_without_a_gpu():
     lines = lines_of_commands((ROOT / "README.md").read_text())
     places = {name: next(i for i, line in enumerate(lines) if name in line) for name in ("/cpu", "[weights")}
-    assert places["/cpu"] < places["[weights"], "torch for CPUs comes first, or pip has fetched the CUDA build"
+    assert places["/cpu"] < places["[weights"], (
+        "torch for CPUs comes first, or pip has fetched the CUDA build"
+    )
