@@ -291,9 +291,11 @@ def main() -> None:
         print(json.dumps(work(options.worker, sizes[0])))
         return
     from softwarp.files import write_text
+    from softwarp.provenance import code
 
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {"sizes": {}}
     result["machine"] = {
+        "code": code(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

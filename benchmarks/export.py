@@ -22,7 +22,7 @@ from softwarp.export_check import check_images, compare
 from softwarp.files import write_json, write_text
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
-from softwarp.runs import Run
+from softwarp.runs import Run, environment
 
 ROOT = Path(__file__).parent.parent
 RESULT, DOCS = ROOT / "results" / "benchmark_export.json", ROOT / "docs" / "export.md"
@@ -150,6 +150,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "models": {},
         "runs": [judge(Path(run)) for run in sys.argv[1:]] or before["runs"],
+        "environment": environment(),
     }
     for name, side in SIDES.items():
         model = untrained(name)

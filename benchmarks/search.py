@@ -279,12 +279,14 @@ def main() -> None:
         print(json.dumps(work(options.worker[0], Path(options.worker[1]), options.worker[2])))
         return
     from softwarp.files import write_json
+    from softwarp.provenance import code
 
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     import faiss
     import torch
 
     result["machine"] = {
+        "code": code(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

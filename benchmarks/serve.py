@@ -171,6 +171,7 @@ def main() -> None:
     import torch
 
     from softwarp.files import write_json
+    from softwarp.provenance import code
 
     pictures = photographs()
     with tempfile.TemporaryDirectory() as name:
@@ -190,6 +191,7 @@ def main() -> None:
     least = 1000 * CLIENTS / bare["images_per_second"]
     result = {
         "machine": {
+            "code": code(),
             "system": f"{platform.system()} {platform.machine()}",
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),

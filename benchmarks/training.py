@@ -29,6 +29,7 @@ from softwarp.files import write_text
 from softwarp.job import Job, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import override
+from softwarp.provenance import code
 from softwarp.recipe import parse_recipe
 from softwarp.recipe_files import find_recipe, read_settings
 from softwarp.runs import Run
@@ -130,6 +131,7 @@ def main() -> None:
         },
         "workers": job.workers(),
         "machine": {
+            "code": code(),
             "system": f"{platform.system()} {platform.machine()}",
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),

@@ -18,7 +18,7 @@ def main(epochs: int = 5, max_classes: int | None = None) -> dict[str, float]:
     images = glyphs.images[items]
 
     model = Embedder("small_conv", embedding_size=128)  # any nn.Module that returns [N, D]
-    loss = WarpedSoftmaxLoss(int(labels.max()) + 1, 128, alpha=5.0, k1=0.8, k2=1.2)
+    loss = WarpedSoftmaxLoss(int(labels.max()) + 1, 128)
     optimizer = torch.optim.Adam(
         [
             {"params": model.parameters(), "lr": 0.003},
@@ -35,8 +35,10 @@ def main(epochs: int = 5, max_classes: int | None = None) -> dict[str, float]:
             value.backward()
             optimizer.step()
         distance = average_distance_to_proxy(embed(model, images), labels, loss.proxies.detach())
+        alpha = loss.readings()["alpha"]  # measured in the first batch, as the scale is in every one
         print(
-            f"epoch {epoch + 1}: loss {value.item():.3f}, mean distance to the proxy {distance:.2f} (alpha 5)"
+            f"epoch {epoch + 1}: loss {value.item():.3f}, "
+            f"mean distance to the proxy {distance:.2f} (alpha {alpha:.2f})"
         )
 
     items, labels = items_of(glyphs.labels, split.validation[:max_classes])  # classes never seen

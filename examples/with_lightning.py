@@ -16,7 +16,7 @@ class MetricLearning(lightning.LightningModule):  # type: ignore[misc]
     def __init__(self, num_classes: int, embedding_size: int = 128) -> None:
         super().__init__()
         self.model = Embedder("small_conv", embedding_size)  # any nn.Module that returns [N, D]
-        self.loss = WarpedSoftmaxLoss(num_classes, embedding_size, alpha=5.0, k1=0.8, k2=1.2)
+        self.loss = WarpedSoftmaxLoss(num_classes, embedding_size)
         self.seen: list[tuple[Tensor, Tensor]] = []
 
     def on_train_epoch_start(self) -> None:  # other batches in every epoch

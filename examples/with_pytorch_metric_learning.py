@@ -28,7 +28,7 @@ def main(epochs: int = 5, max_classes: int | None = None) -> dict[str, float]:
     calculator = AccuracyCalculator(include=("precision_at_1", "mean_average_precision_at_r"))
 
     model = Embedder("small_conv", embedding_size=128)  # any nn.Module that returns [N, D]
-    loss = WarpedSoftmaxLoss(int(labels.max()) + 1, 128, alpha=5.0, k1=0.8, k2=1.2)
+    loss = WarpedSoftmaxLoss(int(labels.max()) + 1, 128)
     pairs, miner = MultiSimilarityLoss(), MultiSimilarityMiner()  # optional: a loss over pairs beside ours
     optimizer = torch.optim.Adam(
         [{"params": model.parameters(), "lr": 0.003}, {"params": loss.parameters(), "lr": 0.03}]

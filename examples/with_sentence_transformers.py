@@ -39,7 +39,7 @@ def main(epochs: int = 4) -> dict[str, float]:
     torch.manual_seed(0)
     model = st.SentenceTransformer(str(get_model_path()), device="cpu")
     del model[2]  # it normalises, but here lengths matter
-    loss = WarpedSoftmaxLoss(len(WANTED), model.get_embedding_dimension(), alpha=5.0, k1=0.8, k2=1.2)
+    loss = WarpedSoftmaxLoss(len(WANTED), model.get_embedding_dimension())
     options = {"num_train_epochs": epochs, "learning_rate": 5e-5, "learning_rate_mapping": {"proxies": 0.01}}
     settings = st.SentenceTransformerTrainingArguments(gettempdir(), save_strategy="no", **options)
     data, wrapped = Dataset.from_dict(sentences(*THINGS[:8])), LabelledSentences(model, loss)

@@ -107,7 +107,7 @@ def test_a_setting_holds_in_every_phase():
     two = tiny().model_dump(mode="json")
     assert two["phases"][1]["loss_settings"] == {"alpha": 2.0}
     recipe = with_loss_settings(two, alpha=7.0)
-    assert recipe.loss.settings == {"alpha": 7.0, "k1": 0.8, "k2": 1.2}
+    assert recipe.loss.settings == {"alpha": 7.0, "k1": 0.8, "k2": 1.2, "scale": 1.0}
     assert [phase.loss_settings for phase in recipe.phases] == [{}, {}]
 
 
@@ -128,7 +128,7 @@ def test_words_choose_the_recipe_and_overrule_what_the_study_says():
 
 def test_a_setting_that_is_measured_or_missing_cannot_be_varied():
     assert loss_setting(BASE, "alpha") == 4.0
-    assert loss_setting(BASE, "scale") == 1.0  # the default of the loss
+    assert loss_setting(BASE, "delta") == 1.0  # the default of the loss
     with pytest.raises(ValueError, match=r"auto.*loss\.settings\.alpha="):
         loss_setting(BASE | {"loss": {"name": "warped_softmax", "settings": {"alpha": "auto"}}}, "alpha")
     with pytest.raises(ValueError, match=r"alpha of proxy_nca_pp.*None"):

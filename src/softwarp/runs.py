@@ -25,6 +25,7 @@ from softwarp import processes
 from softwarp.class_rows import check_rows, copy_rows, remove_rows, write_rows
 from softwarp.files import atomic_write, locked_folder, write_json, write_text
 from softwarp.overrides import difference_of, dump_recipe, write_out
+from softwarp.provenance import code
 from softwarp.recipe import Recipe
 from softwarp.recipe_files import read_recipe
 
@@ -345,8 +346,9 @@ def read_json_as(kind: type[Model], path: Path, *, cure: str = "restart the run 
 
 
 def environment() -> dict[str, Any]:
-    """Return what else a result depends on: versions, machine and threads."""
+    """Return what else a result depends on: code, versions, machine and threads."""
     return {
+        "code": code(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",

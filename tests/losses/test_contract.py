@@ -120,7 +120,7 @@ def test_a_phase_cannot_set_an_infinite_radius():
 
 @pytest.mark.parametrize("wrong", ["proxies", "k1", "more", "_extra_state"])
 def test_a_state_that_cannot_be_loaded_leaves_the_warp_as_it_was(wrong):
-    loss = WarpedSoftmaxLoss(3, 2, alpha=1.0, k1=0.5, k2=1.5)
+    loss = WarpedSoftmaxLoss(3, 2, alpha=1.0, k1=0.5, k2=1.5, scale=1.0)
     state = WarpedSoftmaxLoss(3, 2, alpha=torch.tensor([1.0, 2.0, 3.0])).state_dict()
     if wrong == "k1":
         del state["k1"]

@@ -19,7 +19,10 @@ def tiny(**changes):
         {
             "data": {"max_classes": 20},
             "model": {"embedding_size": 16},
-            "loss": {"name": "warped_softmax", "settings": {"alpha": 4.0, "k1": 0.8, "k2": 1.2}},
+            "loss": {
+                "name": "warped_softmax",
+                "settings": {"alpha": 4.0, "k1": 0.8, "k2": 1.2, "scale": 1.0},
+            },
             "batches": {"classes": 10, "samples": 4},
             "phases": [PHASE, {**PHASE, "loss_settings": {"alpha": 2.0}}],
             **changes,

@@ -4,7 +4,7 @@
 
 | symbol | parameter | default | where |
 |--------|-----------|---------|-------|
-| s      | scale     | 1.0     | not in Eq. 4; "auto" and "auto:2" as in `automatic.py` |
+| s      | scale     | auto    | not in Eq. 4; "auto" and "auto:2" as in `automatic.py` |
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class EuclideanSoftmaxLoss(nn.Module):
         num_classes: int,
         embedding_size: int,
         *,
-        scale: float | Auto = 1.0,
+        scale: float | Auto = "auto",
         proxy_init: str = "kaiming",
     ) -> None:
         super().__init__()

@@ -6,15 +6,15 @@
 |---------|-----------|---------|-------|
 | t       | distances | -       | section 3, unnormalised Euclidean |
 | f1, f2  | own, other| Eq. 7, t| Eq. 6: own distance through f1, the others through f2 |
-| alpha   | alpha     | 25.0    | Eq. 7: radius where the force on an embedding turns round |
+| alpha   | alpha     | auto    | Eq. 7: radius where the force on an embedding turns round |
 | k1, k2  | k1, k2    | 0.9, 1.2| Eq. 7: slopes inside and beyond alpha, 0 < k1 <= 1 <= k2 |
 | k Delta | delta     | 1.0     | Eq. 7: multiplier on Delta (0 = none; the authors ran 1.30, 1.50, 1.348) |
-| -       | scale     | 1.0     | multiplies distances; the authors' code calls it temperature |
+| -       | scale     | auto    | multiplies distances; the authors' code calls it temperature |
 
-The defaults of alpha, k1 and k2 (of the module) are a place to start a search from, not the paper's: the
-authors ran alpha 23 to 30 on CUB and Cars (13 and 6 on SOP), k1 0.5 to 0.95 and k2 1.12 to 1.62, in 512
-dimensions. Embeddings come to rest near alpha, so a smaller space wants a smaller one. The modules take
-"auto" for scale and alpha: `automatic.py` then measures them in lengths of the space.
+The defaults are the module's, not the paper's. With "auto", `automatic.py` measures scale and alpha in
+lengths of the space, so the loss works in any number of dimensions without a search. The authors ran alpha 23
+to 30 on CUB and Cars (13 and 6 on SOP), k1 0.5 to 0.95 and k2 1.12 to 1.62, in 512 dimensions; their recipes
+have these. Embeddings come to rest near alpha, so a smaller space wants a smaller one.
 
 `softmax_loss` and `warped_softmax_loss` are the specification, `fused_warped_softmax_loss` the fast
 form that the modules use. Differs from the official code: the distance to its own proxy comes from a direct
@@ -209,7 +209,7 @@ def check_warp(
 class WarpedSoftmaxLoss(nn.Module):
     """The mean warped softmax loss over a batch, with one learned proxy per class.
 
-    >>> loss = WarpedSoftmaxLoss(num_classes=10, embedding_size=4, alpha=2.0, k1=0.8, k2=1.2)
+    >>> loss = WarpedSoftmaxLoss(num_classes=10, embedding_size=4)
     >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
     torch.Size([])
     """
@@ -248,10 +248,10 @@ class WarpedSoftmaxLoss(nn.Module):
         num_classes: int,
         embedding_size: int,
         *,
-        alpha: float | Tensor | Auto = 25.0,
+        alpha: float | Tensor | Auto = "auto",
         k1: float | Tensor = 0.9,
         k2: float | Tensor = 1.2,
-        scale: float | Auto = 1.0,
+        scale: float | Auto = "auto",
         delta: float = 1.0,
         proxy_init: str = "kaiming",
     ) -> None:
@@ -371,6 +371,7 @@ class WarpedSoftmaxLoss(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         *_, missing, unexpected, errors = rest
         before = {name: self.get_buffer(name) for name in ("alpha", "k1", "k2")}
+        rest_before = self.get_extra_state()
         for name, buffer in before.items():  # as they were saved: one number, or one for each class
             if (saved := state_dict.get(prefix + name)) is not None:
                 self.register_buffer(name, buffer.new_empty(saved.shape))
@@ -382,6 +383,7 @@ class WarpedSoftmaxLoss(nn.Module):
             if not loaded:  # the warp stays as it was
                 for name, buffer in before.items():
                     self.register_buffer(name, buffer)
+                self.set_extra_state(rest_before)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return what a checkpoint needs besides proxies, alpha, k1, k2 and lengths."""

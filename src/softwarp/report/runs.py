@@ -191,7 +191,10 @@ def _recipes(entries: Sequence[Entry]) -> Part:
 def machine(environment: Mapping[str, Any]) -> str:
     """Return an environment in words."""
     packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items() if number)
+    code = environment.get("code", {})  # unknown before version 0.2
+    changed = " with changes" if code.get("clean") is False else ""
+    commit = f"commit {code['commit'][:12]}{changed}, " if code.get("commit") else ""
     return (
-        f"Python {environment['python']}, {environment['system']}, {environment['device']}, "
+        f"{commit}Python {environment['python']}, {environment['system']}, {environment['device']}, "
         f"{environment['threads']} threads, {packages}"
     )
