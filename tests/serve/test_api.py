@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from support.pictures import noise
 from support.tiny_index import brute_force, glyph_index, vector_index
 
+from softwarp.data.decode import KINDS, reads_heic
 from softwarp.index_store import NewItem
 from softwarp.retrieve import open_index
 from softwarp.serve.app import create_app
@@ -158,16 +159,30 @@ def test_pictures_and_the_list_of_a_selection(client, index):
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "JPEG"),
         (encoded(noise(64, 64))[:2000], 400, "cannot be read"),
         (encoded(noise(64, 64), "JPEG")[:-900], 400, "truncated"),
-        (encoded(noise(64, 64), "TIFF"), 415, "JPEG"),
+        (encoded(noise(64, 64), "TGA"), 415, "JPEG"),
         (png_of_size(8000, 8000), 413, "50,000,000"),  # more than we allow, less than Pillow does
         (png_of_size(30_000, 30_000), 413, "50,000,000"),  # more than Pillow allows
     ],
-    ids=["empty", "text", "svg", "cut png", "cut jpeg", "tiff", "bomb", "large bomb"],
+    ids=["empty", "text", "svg", "cut png", "cut jpeg", "tga", "bomb", "large bomb"],
 )
 def test_what_is_no_image_is_refused(client, content, status, cause):
     refused = upload(client, content)
     assert refused.status_code == status
     assert cause in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS.values())))
+def test_every_kind_of_image_that_an_index_takes_is_taken(client, kind):
+    assert reads_heic()
+    answer = upload(client, encoded(noise(64, 64), kind))
+    assert answer.status_code == 200, answer.text
+
+
+def test_heic_without_its_package_is_refused_with_what_installs_it(client, monkeypatch):
+    monkeypatch.setattr("softwarp.serve.uploads.reads_heic", lambda: False)
+    refused = upload(client, b"\0\0\0\x18ftypheic" + bytes(40))
+    assert refused.status_code == 415
+    assert "softwarp[heic]" in refused.json()["detail"]
 
 
 def test_a_bomb_is_never_decoded(client, monkeypatch):

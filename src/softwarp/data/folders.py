@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from softwarp.data.decode import SUFFIXES
 from softwarp.data.readers import SPLIT_NAMES, Listing, by_name
 from softwarp.files import printable
 
-SUFFIXES = frozenset(
-    (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")  # in lower case
-)
-PHOTOS = (".avif", ".heic", ".heif")  # images that people expect to be read
 LEFT_BY_ARCHIVES = "__MACOSX"
 NESTED = 0.05  # with a smaller share of images directly in the top folders, classes may be a level deeper
 
@@ -147,9 +144,7 @@ def _notes(tree: _Tree, loose: Sequence[str], empty: Sequence[str]) -> list[str]
     if tree.others:
         kinds = Counter(PurePosixPath(path).suffix.lower() or "without extension" for path in tree.others)
         counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(5))
-        photos = [kind for kind in PHOTOS if kind in kinds]
-        cure = f"; convert {' and '.join(photos)} to JPEG or PNG" if photos else ""
-        notes.append(f"other files, ignored: {len(tree.others)} ({counts}){cure}")
+        notes.append(f"other files, ignored: {len(tree.others)} ({counts})")
     return notes
 
 

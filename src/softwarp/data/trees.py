@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from softwarp.data.folders import LEFT_BY_ARCHIVES, SUFFIXES, unreadable
+from softwarp.data.decode import SUFFIXES
+from softwarp.data.folders import LEFT_BY_ARCHIVES, unreadable
 from softwarp.data.readers import SPLIT_NAMES
 
 
