@@ -12,14 +12,14 @@ def test_a_tree_gives_its_images_sorted_and_once(tmp_path):
     )
     (tmp_path / "notes.txt").write_text("no image")
     found = find_images([tmp_path, tmp_path / "b", tmp_path / "b" / ".." / "4.jpg", tmp_path / "notes.txt"])
-    names = [name_of(path, tmp_path) for path in found]
+    names = [name_of(path, tmp_path) for path in found.paths]
     assert names == ["4.jpg", "a/deep/3.png", "b/1.jpg", "b/2.JPG", "notes.txt"]  # named, so it is taken
 
 
 def test_a_missing_file_is_a_typo_unless_it_is_listed(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"gone\.jpg does not exist"):
         find_images([tmp_path / "gone.jpg"])
-    assert find_images([tmp_path / "gone.jpg"], listed=True) == [tmp_path / "gone.jpg"]
+    assert find_images([tmp_path / "gone.jpg"], listed=True).paths == [tmp_path / "gone.jpg"]
 
 
 def test_names_start_from_the_innermost_folder_that_holds_all(tmp_path):

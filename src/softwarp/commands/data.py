@@ -64,7 +64,8 @@ def check(
         ),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(min=1, help="Depth of the class folders, like data.depth. Default: 1.")
+        int | None,
+        typer.Option(min=1, help="How many folders name the class, at most. Default: all, so the innermost."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Images decoded at a time. Default: one per core.")
@@ -102,8 +103,20 @@ def check(
     if test.refusal or broken:
         raise typer.Exit(1)
     _say("every image that is taken can be read; ready for training")
-    if layout in ("folder", "csv"):
-        _say(f"next: softwarp train --data {shlex.quote(str(root))}")
+    _say(f"next: {_next(layout, root, depth)}")
+
+
+def _next(layout: str, root: Path, depth: int | None) -> str:
+    """The command that trains on these images, with every option that it needs."""
+    from softwarp.data.csv_file import find_csv
+    from softwarp.data.tables import layout_of
+
+    if layout == "csv":
+        root = find_csv(root)
+    if layout != layout_of(root):
+        return f"a recipe for {layout} (softwarp recipes), with data.root={shlex.quote(str(root))}"
+    words = ["softwarp", "train", "--data", str(root), *(["--depth", str(depth)] if depth else [])]
+    return shlex.join(words)
 
 
 def _fetch(name: str, to: Path, address: str | None) -> None:
