@@ -59,11 +59,17 @@ UPRIGHT = {
 def open_image(path: Path) -> io.BufferedReader:
     """Return an image file, opened for reading: the one place that does so.
 
-    A FIFO, a socket or a device, which could be waited for or read for ever, is a ValueError, and so is a
-    file that is larger than any image; a folder or a missing file is an OSError.
+    A FIFO, a socket or a device, which could be waited for or read for ever, is a ValueError that names path
+    and cause. So are a file that is larger than any image, a folder, and one that is missing or unreadable;
+    other system errors pass through.
     """
-    _check_kind(path, path.stat())  # before it is opened, which alone may set a device to work
-    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  # Path.open takes no opener
+    try:
+        _check_kind(path, path.stat())  # before it is opened, which alone may set a device to work
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  # Path.open takes no opener
+    except OSError as error:
+        if error.errno not in OF_THE_FILE:
+            raise
+        raise ValueError(f"{path}: {_cause(error)}") from error
     try:
         _check_kind(path, os.fstat(file.fileno()))  # it may be another file by now
     except ValueError:
@@ -90,13 +96,7 @@ def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
         shorter_side: decode a JPEG at 1/2, 1/4 or 1/8 as long as its shorter side keeps this length: faster,
             but a small random crop is then enlarged from fewer pixels. None decodes at full size.
     """
-    try:
-        file = open_image(path)
-    except OSError as error:
-        if error.errno not in OF_THE_FILE:
-            raise
-        raise ValueError(f"{path}: {_cause(error)}") from error
-    with file:
+    with open_image(path) as file:
         return _decoded(file, str(path), shorter_side)
 
 

@@ -163,12 +163,13 @@ def _digest(path: Path) -> bytes:
     try:
         with open_image(path) as file:
             return hashlib.file_digest(file, "blake2b").digest()
-    except ValueError as error:  # no file that can be an image
-        return hashlib.blake2b(str(error).encode(errors="surrogateescape")).digest()
+    except ValueError as error:  # a broken image
+        cause = str(error).removeprefix(f"{path}: ")
     except OSError as error:
         if error.errno not in OF_THE_FILE:
             raise
-        return hashlib.blake2b(f"cannot be read: {error.errno}".encode()).digest()  # a broken image
+        cause = str(error.errno)
+    return hashlib.blake2b(f"cannot be read: {cause}".encode(errors="surrogateescape")).digest()
 
 
 def _make(
