@@ -210,3 +210,27 @@ def test_check_loads_no_torch(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert "ready for training" in result.stdout
+
+
+def test_copies_are_named_and_do_not_stop(tmp_path):
+    pictures(tmp_path, *classes("ant", "bee", "cat", "dog"))
+    photo = noise(6, 6).resize((90, 90))
+    photo.save(tmp_path / "ant" / "photo.png")
+    photo.save(tmp_path / "bee" / "same.png")
+    photo.resize((45, 45)).save(tmp_path / "cat" / "small.png")
+    code, text = answer(tmp_path)
+    assert code == 0, text
+    assert "identical under two labels: ant/photo.png and bee/same.png" in text
+    assert "identical images under two labels: 1;" in text
+    assert "small.png" not in text
+    code, text = answer(tmp_path, "--deep")
+    assert code == 0, text
+    assert "nearly identical under two labels: ant/photo.png and cat/small.png" in text
+
+
+def test_copies_on_both_sides_of_a_split_are_named(tmp_path):
+    pictures(tmp_path, *classes("train/ant", "train/bee", "test/cat", "test/dog"))
+    (tmp_path / "test" / "cat" / "leak.jpg").write_bytes((tmp_path / "train" / "ant" / "0.jpg").read_bytes())
+    code, text = answer(tmp_path)
+    assert code == 0, text
+    assert "identical in two splits: test/cat/leak.jpg and train/ant/0.jpg" in text
