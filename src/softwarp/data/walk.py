@@ -12,6 +12,7 @@ from softwarp.data.decode import SUFFIXES
 from softwarp.files import printable
 
 LEFT_BY_ARCHIVES = "__MACOSX"
+KINDS_SHOWN = 10  # of files that are no images
 
 
 @dataclass
@@ -44,8 +45,8 @@ class Tree:
             notes.append(f"names that start with a dot, left out: {_count(self.hidden)}")
         if self.others:
             kinds = Counter(PurePosixPath(path).suffix.lower() or "without extension" for path in self.others)
-            counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(5))
-            more = ", ..." if len(kinds) > 5 else ""
+            counts = ", ".join(f"{count} {printable(kind)}" for kind, count in kinds.most_common(KINDS_SHOWN))
+            more = ", ..." if len(kinds) > KINDS_SHOWN else ""
             notes.append(f"other files, ignored: {len(self.others)} ({counts}{more})")
         return notes
 
