@@ -27,8 +27,8 @@ pytestmark = [
 
 NOT_TEXT = os.fsdecode(b"not utf-8 \xff.jpg")
 QUICK = [
-    "model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8", "data.crop=32",
-    "data.resize=32", "data.workers=0", "evaluation.avg_dtp_images=0", "phases.0.epochs=1",
+    "model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8",
+    "data.crop=32", "data.resize=32", "data.workers=0", "evaluation.avg_dtp_images=0", "phases.0.epochs=1",
 ]  # fmt: skip
 
 

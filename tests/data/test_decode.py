@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import socket
 import stat
 import sys
@@ -217,3 +218,12 @@ def test_heic_without_its_package_is_named_with_what_installs_it(tmp_path, monke
 def test_heic_is_found_missing_where_it_cannot_be_imported(monkeypatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     assert reads_heic.__wrapped__() is False
+
+
+def test_no_other_place_opens_image_files():
+    """Studies draw from data of their own; the others open bytes that are in memory."""
+    source = Path(decode.__file__).parents[1]
+    files = [path for path in source.rglob("*.py") if "studies" not in path.parts]
+    assert len(files) > 100
+    found = {path.name for path in files if re.search(r"\bImage\.open\(", path.read_text())}
+    assert found == {"decode.py", "uploads.py", "map_file.py"}

@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -338,6 +339,17 @@ def test_an_index_without_a_model_can_be_walked_through(tmp_path):
         assert len(client.get("/api/images/1/neighbours").json()["results"]) == 3
         assert client.get("/api/images/1/thumbnail").status_code == 404
         assert client.get("/api/images/1/picture").status_code == 404
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pipes")
+def test_a_picture_that_became_a_pipe_keeps_nobody_waiting(tmp_path):
+    served = glyph_index(tmp_path, classes=1, styles=2)
+    path = served.file(served.items[0])
+    path.unlink()
+    os.mkfifo(path)
+    with TestClient(create_app(served), base_url=HOME) as client:
+        assert client.get("/api/images/1/picture").status_code == 404
+        assert client.get("/api/images/2/picture").status_code == 200
 
 
 def test_names_that_are_not_unicode_are_shown_and_found(tmp_path):

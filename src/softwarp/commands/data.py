@@ -192,7 +192,7 @@ def _show_copies(table: "Table", looks: "Looks", deep: bool) -> None:
             if pairs:
                 _say(f"{how} images {where}: {len(pairs):,}; {cure}")
         if copies.others:
-            _say(f"{how} images of one class: {copies.others:,}; they find each other, so figures look better")
+            _say(f"{how} images of one class: {copies.others:,}; they find each other, which flatters")
     if plain:
         _say(f"images of nearly one tone, not compared: {plain:,}")
 
