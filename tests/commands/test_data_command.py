@@ -3,13 +3,17 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from support.layouts import write
 from support.pictures import noise, pictures, two_broken
 from typer.testing import CliRunner
 
+from softwarp import cli
 from softwarp.commands.data import app
 from softwarp.commands.recipes import choose
+from softwarp.commands.train import index_command
 from softwarp.data.decode import reads_heic
 from softwarp.own_data import settings_for
 
@@ -234,3 +238,21 @@ def test_copies_on_both_sides_of_a_split_are_named(tmp_path):
     code, text = answer(tmp_path)
     assert code == 0, text
     assert "identical in two splits: test/cat/leak.jpg and train/ant/0.jpg" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["train", "tune", "benchmark", "show", "data check", "index build", "embed", "faces pack", "faces pairs"],
+)
+def test_every_command_that_reads_class_folders_takes_a_depth(words):
+    told = CliRunner().invoke(cli.app, [*words.split(), "--help"])
+    assert told.exit_code == 0
+    assert "--depth" in told.output
+
+
+def test_the_depth_reaches_the_recipe_and_the_index(tmp_path):
+    pictures(tmp_path, *classes(*(f"{name}/x" for name in "efghi")))
+    shown = CliRunner().invoke(cli.app, ["show", "--data", str(tmp_path), "--depth", "1"])
+    assert "depth: 1" in shown.output
+    words = index_command(Path("run"), Path("/my fruit"), 1)
+    assert words == "softwarp index run '/my fruit' -o 'my fruit.index' --depth 1"
