@@ -190,7 +190,8 @@ def _show_copies(table: "Table", looks: "Looks", deep: bool) -> None:
             if len(pairs) > COPIES:
                 _say(f"... and {len(pairs) - COPIES:,} more")
             if pairs:
-                _say(f"{how} images {where}: {len(pairs):,}; {cure}")
+                look = "look at them, and " if how != "identical" else ""
+                _say(f"{how} images {where}: {len(pairs):,}; {look}{cure}")
         if copies.others:
             _say(f"{how} images of one class: {copies.others:,}; they find each other, which flatters")
     if plain:
