@@ -1,3 +1,5 @@
+from pathlib import Path
+
 from PIL import Image
 
 from softwarp.data.tables import read_table
@@ -79,4 +81,4 @@ def test_only_some_headers_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "open", lambda path: opened.append(path) or original(path))
     crop_size(table, 224)
     assert len(opened) == SAMPLED
-    assert {path.parent.name for path in opened} == {"0000", "0001", "0002"}
+    assert {Path(file.name).parent.name for file in opened} == {"0000", "0001", "0002"}

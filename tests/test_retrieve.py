@@ -18,7 +18,7 @@ from support.pictures import jpeg, noise, truncated
 from support.tiny_index import brute_force, glyph_files, vector_index
 from support.tiny_runs import PHASE, tiny
 
-from softwarp import index_faiss, index_updates
+from softwarp import embed_files, index_faiss, index_updates
 from softwarp.data.glyphs import BASELINE, FONT_SIZE, SIZE, load_glyphs
 from softwarp.index_store import NewItem
 from softwarp.retrieve import build, open_index
@@ -245,14 +245,14 @@ def test_when_most_images_are_gone_a_word_is_asked_for(own):
 def test_a_file_that_the_disk_does_not_give_is_not_taken_for_a_changed_one(own, monkeypatch):
     root, index = own
     bad = root / "U+0042" / "DejaVuSans.png"
-    read = Path.read_bytes
+    read = embed_files.read_content
 
     def failing(path):
         if path == bad:
             raise OSError(5, "Input/output error", str(path))
         return read(path)
 
-    monkeypatch.setattr(Path, "read_bytes", failing)
+    monkeypatch.setattr(embed_files, "read_content", failing)
     changes = index.refresh()
     assert "Input/output error" in changes.broken[0]
     assert (changes.removed, len(index)) == (0, 24)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from softwarp.data.decode import read_content
 from softwarp.inference import EmbeddingModel
 from softwarp.metrics.threads import use_one_core
 
@@ -97,7 +98,7 @@ def _prepare(model: EmbeddingModel, path: Path, known: bytes | None, thumbnails:
     try:
         # The digest comes first: a file that changes in between has a digest that is out of date, and is
         # embedded again next time.
-        digest = digest_of(path.read_bytes())
+        digest = digest_of(read_content(path))
         if digest == known:
             return Picture(path, digest)
         image = model.read(path)

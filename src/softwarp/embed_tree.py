@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.trees import find_images, has_splits, name_of, root_of
+from softwarp.data.trees import class_notes, find_images, has_splits, root_of
 from softwarp.files import atomic_write
+from softwarp.index_sources import by_name
 from softwarp.index_store import BLOCK, Item, Store
 from softwarp.index_updates import Changes, Progress, embed_into, fingerprint
 
@@ -26,47 +27,56 @@ def embed_tree(
     out: Path,
     *,
     listed: bool = False,
+    depth: int | None = None,
     progress: Progress | None = None,
 ) -> Changes:
-    """Write the embeddings of all images in these files and folders; what was embedded before counts.
+    """Write the embeddings of all images in these files, folders and CSV lists, unless they were before.
 
     The arrays of the file, a row per image, in the order of `find_images`:
 
     - `embeddings` [N, D], as the model returns them; the metadata's `distance` says how to compare them.
     - `digests` [N, 16], of the files' content.
     - `names`, bytes: the paths below the metadata's `root`, each followed by a zero byte.
-    - `classes`, bytes like `names`, and `labels` [N], their numbers, if all images are in class folders.
+    - `classes`, bytes like `names`, and `labels` [N], their numbers, if all images are in class folders
+      or lists.
 
     Args:
         listed: missing files count as broken.
+        depth: how many folders name the class, at most; None for all.
     """
     root = root_of(places)
-    files = {name_of(path, root): path for path in find_images(places, listed=listed)}
+    found = find_images(places, listed=listed)
+    files, labels = by_name(found, root)
+    folders = [name for name in files if name not in labels]
     if not files:
         raise ValueError(f"there are no images in {', '.join(map(str, places))}")
     from softwarp.inference import load  # and torch with it
 
     loaded = load(model)
     part = out.with_name(f"{out.name}.part")
-    settings = {"root": str(root), "fingerprint": fingerprint(loaded)}
+    settings = {"root": str(root), "fingerprint": fingerprint(loaded), "depth": depth}
     store = Store.create(
         part,
         dimensions=loaded.network.embedding_size,
         unit=False,
-        depth=None,
-        splits=has_splits(list(files)),
+        splits=has_splits(folders),
         **settings,
     )
     for name, value in settings.items():
         if store.settings[name] != value:
-            raise ValueError(f"{part} was begun with another model or other images; delete it to restart")
+            raise ValueError(
+                f"{part} was begun with another model, --depth or other images; delete it to restart"
+            )
     with store.writing():
-        changes = embed_into(store, loaded, files, thumbnails=False, progress=progress)
+        changes = embed_into(store, loaded, files, labels=labels, thumbnails=False, progress=progress)
         items = {item.path: item for item in store.items()}
         kept = [items[name] for name in files if name in items]
         metadata = {"model": str(model), "distance": loaded.distance, "root": str(root)}
         if kept:
             _write(out, store, kept, metadata)
+    changes.notes += found.notes
+    if depth is None:
+        changes.notes += class_notes(folders, splits=has_splits(folders))
     shutil.rmtree(part)
     if not kept:
         raise ValueError(f"none of {len(files):,} images can be read ({changes.broken[0]})")

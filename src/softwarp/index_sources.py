@@ -1,9 +1,9 @@
-"""Which images are gone from the folders of an index, and when a disk is rather not mounted."""
+"""The folders and CSV files of an index: what they hold, what is gone, and when a disk is not mounted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from softwarp.data.trees import name_of
+from softwarp.data.trees import FoundImages, name_of
 
 
 def within(path: str, name: str) -> bool:
@@ -11,26 +11,42 @@ def within(path: str, name: str) -> bool:
     return path == name or (not path.startswith("/") if name == "." else path.startswith(f"{name}/"))
 
 
+def by_name(found: FoundImages, root: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return the files of images, and the labels that lists give, by the names that the index has."""
+    files = {name_of(path, root): path for path in found.paths}
+    return files, {name_of(path, root): label for path, label in found.labels().items()}
+
+
+def held_by(
+    sources: Sequence[Path], names: Sequence[str], lists: Mapping[str, set[str]], root: Path
+) -> dict[Path, set[str]]:
+    """Return which images of the index each folder holds, or each CSV file listed when it was last read."""
+    held = {}
+    for source in sources:
+        inside = lists.get(str(source))
+        name = name_of(source, root)
+        held[source] = {each for each in names if (each in inside if inside else within(each, name))}
+    return held
+
+
 def refuse_losses(
     names: Sequence[str],
     gone: set[str],
     *,
-    root: Path,
-    sources: Sequence[Path],
+    held: Mapping[Path, set[str]],
     index: Path,
     remove_missing: bool,
 ) -> None:
-    """Stop where a folder shows none of its images, or fewer than half of them unless that is expected.
+    """Stop where a source shows none of its images, or fewer than half of them unless that is expected.
 
     Args:
         names: of all images, as the index has them.
-        gone: those without a file.
-        sources: the folders that were indexed.
-        remove_missing: images may be gone, as long as each folder shows one.
+        gone: those without a file, or that a CSV file no longer lists.
+        held: the images of each folder and CSV file that was indexed.
+        remove_missing: images may be gone, as long as each source shows one.
     """
     loose = set(names)
-    for source in sources:
-        inside = {name for name in names if within(name, name_of(source, root))}
+    for source, inside in held.items():
         loose -= inside
         if inside and inside <= gone:
             raise ValueError(

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.files import is_locked, locked_folder, open_shared
-from softwarp.index_table import CORRECTED, PAST, TABLE, Table, create_table, settings_of
+from softwarp.index_table import CORRECTED, LISTED, PAST, TABLE, Table, create_table, settings_of
 
 VERSION = 1
 START = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
@@ -161,14 +161,24 @@ class Store:
             if rows
         }
 
-    def relabel(self, labels: Mapping[str, str]) -> int:
-        """Give the items of these paths other labels, for good, and return how many had another one."""
+    def relabel(self, labels: Mapping[str, str], *, keep: bool = True) -> int:
+        """Give the items of these paths other labels and return how many had another one.
+
+        Args:
+            keep: for good, whatever a folder or a list says later; otherwise labels that are kept stay.
+        """
+        if not keep:
+            kept = self._corrected()
+            labels = {path: label for path, label in labels.items() if os.fsencode(path) not in kept}
         values = [(os.fsencode(path), os.fsencode(label)) for path, label in labels.items()]
         before = self.labels_of(labels)
         changed = sum(before.get(path, label) != label for path, label in labels.items())
+        if not keep and not changed:
+            return 0
         with self._changing():
             self.table.execute(CORRECTED)
-            self.table.executemany("INSERT OR REPLACE INTO corrected VALUES (?, ?)", values)
+            if keep:
+                self.table.executemany("INSERT OR REPLACE INTO corrected VALUES (?, ?)", values)
             self.table.executemany("UPDATE items SET label = ?2 WHERE path = ?1 AND label IS NOT ?2", values)
             if changed:
                 self._put(relabelled=self.settings.get("relabelled", 0) + 1)
@@ -184,6 +194,22 @@ class Store:
     def excluded(self) -> set[str]:
         """Return the paths that were removed by name."""
         return {os.fsdecode(path) for (path,) in self.table.execute("SELECT path FROM excluded")}
+
+    def put_list(self, source: str, paths: Iterable[str]) -> None:
+        """Remember the paths that a CSV file lists now."""
+        with self.table.transaction("IMMEDIATE"):
+            self.table.execute(LISTED)
+            self.table.execute("DELETE FROM listed WHERE source = ?", [os.fsencode(source)])
+            values = [(os.fsencode(path), os.fsencode(source)) for path in paths]
+            self.table.executemany("INSERT OR IGNORE INTO listed VALUES (?, ?)", values)
+
+    def lists(self) -> dict[str, set[str]]:
+        """Return the paths that each CSV file listed when it was last read."""
+        self.table.execute(LISTED)
+        found: dict[str, set[str]] = {}
+        for path, source in self.table.execute("SELECT path, source FROM listed"):
+            found.setdefault(os.fsdecode(source), set()).add(os.fsdecode(path))
+        return found
 
     def compact(self) -> None:
         """Write both files again without the removed rows."""

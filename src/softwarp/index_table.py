@@ -28,6 +28,10 @@ generation INTEGER NOT NULL)
 """
 # The labels that were corrected, kept whatever folder a file is in. Indexes of earlier versions lack it, too.
 CORRECTED = "CREATE TABLE IF NOT EXISTS corrected (path BLOB PRIMARY KEY, label BLOB NOT NULL)"
+# The images that a CSV file listed when it was last read: what is missing from it later is gone.
+LISTED = """
+CREATE TABLE IF NOT EXISTS listed (path BLOB NOT NULL, source BLOB NOT NULL, PRIMARY KEY (source, path))
+"""
 WAIT = 60.0  # seconds for another process to finish its transaction
 CURES = {
     sqlite3.SQLITE_FULL: "the disk is full; make room, then run the same command again",

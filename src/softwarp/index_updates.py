@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.trees import class_of
+from softwarp.data.classes import class_of
 from softwarp.index_faiss import (
     FEWEST,
     add_rows,
@@ -43,6 +43,7 @@ class Changes:
     removed: int = 0
     unchanged: int = 0
     broken: list[str] = field(default_factory=list)  # why each of these files cannot be read
+    notes: list[str] = field(default_factory=list)  # what was left out, and how classes are named
 
 
 def as_stored(store: Store, vectors: "NDArray[Any] | Tensor", names: Sequence[str] = ()) -> Vectors:
@@ -85,11 +86,18 @@ def embed_into(
     model: "EmbeddingModel",
     files: Mapping[str, Path],
     *,
+    labels: Mapping[str, str] | None = None,
     thumbnails: bool = True,
     progress: Progress | None = None,
 ) -> Changes:
-    """Embed those files, by name, that are new or changed; a batch counts once it is safe on disk."""
+    """Embed those files, by name, that are new or changed; a batch counts once it is safe on disk.
+
+    Args:
+        labels: of files, by name; the class of any other is its folder.
+    """
     from softwarp.embed_files import embed_files
+
+    labels = labels or {}
 
     before, changes, done = store.digests(), Changes(), 0
     names = {path: name for name, path in files.items()}
@@ -97,7 +105,12 @@ def embed_into(
     todo = list(names)
     for batch in embed_files(model, todo, known=lambda path: before.get(names[path]), thumbnails=thumbnails):
         items = [
-            NewItem(name, class_of(name, depth=depth, splits=splits), each.digest, each.thumbnail)
+            NewItem(
+                name,
+                labels.get(name) or class_of(name, depth=depth, splits=splits),
+                each.digest,
+                each.thumbnail,
+            )
             for each, name in ((each, names[each.path]) for each in batch.pictures)
         ]
         if items:
@@ -113,6 +126,9 @@ def embed_into(
         done += batch.seen
         if progress is not None:
             progress("embedding", done, len(todo))
+    relabelled = store.relabel(labels, keep=False) if labels else 0
+    changes.changed += relabelled
+    changes.unchanged -= relabelled
     return changes
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from softwarp.data.decode import image_size, open_image
 from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import Table, layout_of, read_table
 
@@ -89,8 +90,11 @@ def crop_size(table: Table, most: int) -> int:
 
 def _shorter_side(table: Table, position: int) -> int:
     try:
-        packed = table.pack and io.BytesIO(table.pack.read(position))
-        with Image.open(packed or table.root / table.paths[position]) as image:  # the header alone
-            return min(image.size)
+        with (
+            open_image(table.root / table.paths[position])
+            if table.pack is None
+            else io.BytesIO(table.pack.read(position))
+        ) as file:
+            return min(image_size(file))
     except (ValueError, OSError, UnidentifiedImageError, Image.DecompressionBombError):
         return 0

@@ -26,7 +26,7 @@ class DataPart(Part):
         None, description="folder of the data set, or the CSV file; not needed for glyphs"
     )
     depth: int | None = Field(
-        None, ge=1, description="layout folder: depth of class folders below the root or a split; default 1"
+        None, ge=1, description="layout folder: how many folders name the class, at most; default all"
     )
     max_classes: int | None = Field(
         None, ge=2, description="upper limit for training and for evaluation classes"

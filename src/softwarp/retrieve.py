@@ -16,10 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.trees import absolute, find_images, has_splits, name_of, root_of
+from softwarp.data.trees import (
+    FoundImages,
+    absolute,
+    class_notes,
+    find_images,
+    has_splits,
+    is_list,
+    name_of,
+    root_of,
+)
 from softwarp.index_faiss import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
 from softwarp.index_queries import as_vectors, model_of, parse_where
-from softwarp.index_sources import refuse_losses, within
+from softwarp.index_sources import by_name, held_by, refuse_losses
 from softwarp.index_store import Item, NewItem, Rows, Store, Vectors
 from softwarp.index_table import TABLE
 from softwarp.index_updates import Changes, Progress, as_stored, embed_into, fingerprint, settle
@@ -167,53 +176,60 @@ class Index:
         ]
 
     def add(self, paths: Iterable[Path | str], *, progress: Progress | None = None) -> Changes:
-        """Add images and folders of images; those whose content is in the index already are left alone."""
+        """Add images, folders of images and CSV lists; what is in the index already is left alone."""
         places = [Path(path) for path in paths]
         with self._updating(progress):
-            files = {name_of(path, self.root): path for path in find_images(places)}
+            found = find_images(places)
+            files, labels = by_name(found, self.root)
             if not files:
                 raise ValueError(f"there are no images in {', '.join(map(str, places))}")
             self.store.include(files)
-            folders = [str(absolute(place)) for place in places if place.is_dir()]
-            self.store.put(sources=list(dict.fromkeys([*self.store.settings["sources"], *folders])))
-            self.changes = embed_into(self.store, self.model(), files, progress=progress)
+            sources = [str(absolute(place)) for place in places if place.is_dir() or is_list(place)]
+            self.store.put(sources=list(dict.fromkeys([*self.store.settings["sources"], *sources])))
+            self._remember(found)
+            self.changes = embed_into(self.store, self.model(), files, labels=labels, progress=progress)
+            self.changes.notes += found.notes
+            if self.store.settings["depth"] is None:
+                named = (name for name in files if name not in labels)
+                self.changes.notes += class_notes(named, splits=self.store.settings["splits"])
         return self.changes
 
     def remove(self, paths: Iterable[Path | str], *, progress: Progress | None = None) -> Changes:
-        """Remove images, or all images in folders; `refresh` does not add them again, `add` does."""
-        names = [name_of(Path(path), self.root) for path in paths]
+        """Remove images, or all of folders or CSV files; `refresh` does not add them again, `add` does."""
+        places = [Path(path) for path in paths]
         with self._updating(progress):
-            gone = [
-                item.path for item in self.store.items() if any(within(item.path, name) for name in names)
-            ]
+            names, lists = [item.path for item in self.store.items()], self.store.lists()
+            held = held_by([absolute(place) for place in places], names, lists, self.root)
+            gone = [name for name in names if any(name in inside for inside in held.values())]
             self.changes = Changes(removed=self.store.remove(gone, exclude=True))
         return self.changes
 
     def refresh(self, *, remove_missing: bool = False, progress: Progress | None = None) -> Changes:
-        """Bring the index up to date with its folders: new, changed (by content) and vanished files.
+        """Bring the index up to date with its folders and CSV files: new, changed and vanished images.
+
+        Changed are files with another content, and images to which a CSV file now gives another label.
+        Vanished are files, and lines of a CSV file.
 
         Args:
-            remove_missing: go on if more than half of a folder's images are gone; not if all are.
+            remove_missing: go on if more than half of a source's images are gone; not if all are.
         """
         with self._updating(progress):
             sources = [Path(source) for source in self.store.settings["sources"]]
-            files = {name_of(path, self.root): path for path in find_images(sources)}
-            names = [item.path for item in self.store.items()]
+            found = find_images(sources)
+            files, labels = by_name(found, self.root)
+            names, lists = [item.path for item in self.store.items()], self.store.lists()
+            unlisted = set().union(*lists.values()) - files.keys()
             files |= {name: self.root / name for name in names if name not in files}
-            gone = {name for name in names if not files[name].is_file()}
-            refuse_losses(
-                names,
-                gone,
-                root=self.root,
-                sources=sources,
-                index=self.folder,
-                remove_missing=remove_missing,
-            )
+            gone = {name for name in names if name in unlisted or not files[name].is_file()}
+            held = held_by(sources, names, lists, self.root)
+            refuse_losses(names, gone, held=held, index=self.folder, remove_missing=remove_missing)
+            self._remember(found)
             left_out = gone | self.store.excluded()
             there = {name: path for name, path in files.items() if name not in left_out}
             removed = self.store.remove(gone)
-            self.changes = embed_into(self.store, self.model(), there, progress=progress)
+            self.changes = embed_into(self.store, self.model(), there, labels=labels, progress=progress)
             self.changes.removed += removed
+            self.changes.notes += found.notes
         return self.changes
 
     def append(
@@ -226,6 +242,11 @@ class Index:
         """Add vectors that were made elsewhere, one per item."""
         with self._updating(progress):
             self.store.append(as_stored(self.store, vectors, [item.path for item in items]), items)
+
+    def _remember(self, found: FoundImages) -> None:
+        """Keep what CSV files list, to see later what is gone from them."""
+        for file, labels in found.lists.items():
+            self.store.put_list(str(file), (name_of(path, self.root) for path in labels))
 
     @contextmanager
     def _updating(self, progress: Progress | None) -> Iterator[None]:
@@ -285,7 +306,7 @@ def build(
 
     Args:
         model: a run folder, `efficientnet_lite0` or a timm name.
-        images: a folder, from which the items' paths start, or files.
+        images: a folder, from which the items' paths start, a CSV file (path,label), or files.
         kind: auto, flat (exact), hnsw or ivfpq.
         depth: how many folders below the root name the class; None for all.
         progress: called with what is done, how much of it, and out of how much.
@@ -349,8 +370,8 @@ def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth:
     if out.is_file():
         raise ValueError(f"{out} is a file; an index is a folder, choose another one")
     root = root_of(places)
-    names = [name_of(path, root) for path in find_images(places)]
-    if not names:
+    files, labels = by_name(find_images(places), root)
+    if not files:
         raise ValueError(f"there are no images in {', '.join(map(str, places))}")
     from softwarp.inference import load
 
@@ -364,7 +385,7 @@ def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth:
         weights=fingerprint(loaded),
         kind=kind,
         depth=depth,
-        splits=has_splits(names),
+        splits=has_splits([name for name in files if name not in labels]),
     )
     if index.store.settings["fingerprint"] != fingerprint(loaded):
         raise ValueError(f"{out} was built with another model, {index.model_name}; choose another folder")

@@ -3,14 +3,18 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.layouts import write
-from support.pictures import pictures, two_broken
+from support.pictures import noise, pictures, two_broken
 from typer.testing import CliRunner
 
+from softwarp import cli
 from softwarp.commands.data import app
 from softwarp.commands.recipes import choose
+from softwarp.commands.train import index_command
+from softwarp.data.decode import reads_heic
 from softwarp.own_data import settings_for
 
 
@@ -82,17 +86,29 @@ def test_many_classes_are_shortened_to_the_largest_and_the_smallest(tmp_path):
     assert re.search("single image.* 29 ", text)
 
 
-def test_nested_folders_offer_the_deeper_level(tmp_path):
-    pictures(tmp_path, *classes(*(f"cats/{name}" for name in "abc"), *(f"dogs/{name}" for name in "defg")))
+def test_nested_folders_say_which_classes_they_give_and_what_to_do_next(tmp_path):
+    pictures(tmp_path, *classes(*(f"cats/{name}" for name in "abcd"), *(f"{name}/x" for name in "efghi")))
     code, text = answer(tmp_path)
-    assert code == 1
-    assert "either 2 (cats, dogs) or 7 (cats/a, cats/b, cats/c, ...)" in text
-    assert "data.depth=2" in text
-    with pytest.raises(ValueError, match=r"data\.depth=2"):
-        settings_for(tmp_path, protocol="test")
-    assert answer(tmp_path, "--depth", 2)[0] == 0
-    _, recipe = choose(["data.depth=2"], tmp_path, None)
-    assert (recipe.data.depth, recipe.batches.classes) == (2, 5)
+    assert code == 0, text
+    assert "9 like cats/a; --depth 1 takes the top ones: 6 classes" in text
+    assert text.endswith(f"next: softwarp train --data {tmp_path}")
+    assert settings_for(tmp_path, protocol="test")["batches"]["classes"] == 7
+    code, text = answer(tmp_path, "--depth", 1)
+    assert code == 0, text
+    assert "27 images, 6 classes" in text
+    assert text.endswith(f"next: softwarp train --data {tmp_path} --depth 1")
+    for words, depth in ((["data.depth=1"], None), ([], 1)):
+        _, recipe = choose(words, tmp_path, None, depth)
+        assert (recipe.data.depth, recipe.batches.classes) == (1, 4)
+
+
+def test_the_next_step_names_the_list_that_was_checked(tmp_path):
+    names = ("ant", "bee", "cat", "dog")
+    pictures(tmp_path, *classes(*names))
+    (tmp_path / "a list.csv").write_text("path,label\n" + "\n".join(f"{p},{p[:3]}" for p in classes(*names)))
+    code, text = answer(tmp_path, "--name", "csv")
+    assert code == 0, text
+    assert text.endswith(f"next: softwarp train --data '{tmp_path}/a list.csv'")
 
 
 def test_valid_is_a_split_and_classes_in_two_splits_are_named(tmp_path):
@@ -129,14 +145,21 @@ def test_missing_files_are_named_and_skipped(tmp_path):
     assert settings_for(tmp_path / "list.csv", protocol="test")["data"]["name"] == "csv"
 
 
-def test_heic_is_ignored_with_the_cure(tmp_path):
+def test_photographs_of_telephones_are_taken_or_named_with_the_cure(tmp_path, monkeypatch):
     pictures(tmp_path, *classes("ant", "bee", "cat", "dog"))
-    write(tmp_path, "ant/IMG_1.HEIC", "elk/IMG_2.heic", "bee/b.avif")
+    photo = noise(64, 64)
+    assert reads_heic()
+    photo.save(tmp_path / "ant" / "IMG_1.HEIC")
+    photo.save(tmp_path / "bee" / "b.avif")
+    photo.save(tmp_path / "cat" / "c.jfif", "JPEG")
     code, text = answer(tmp_path)
     assert code == 0, text
-    assert "2 .heic" in text
-    assert ".avif and .heic" in text
-    assert "1 (elk)" in text
+    assert "15 images, 4 classes" in text
+    (tmp_path / "ant" / "IMG_1.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    monkeypatch.setattr("softwarp.data.decode.reads_heic", lambda: False)
+    code, text = answer(tmp_path)
+    assert code == 1
+    assert "ant/IMG_1.HEIC: a HEIC image; to read it: pip install 'softwarp[heic]'" in text
 
 
 def test_one_class_cannot_be_trained(tmp_path):
@@ -191,3 +214,45 @@ def test_check_loads_no_torch(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert "ready for training" in result.stdout
+
+
+def test_copies_are_named_and_do_not_stop(tmp_path):
+    pictures(tmp_path, *classes("ant", "bee", "cat", "dog"))
+    photo = noise(6, 6).resize((90, 90))
+    photo.save(tmp_path / "ant" / "photo.png")
+    photo.save(tmp_path / "bee" / "same.png")
+    photo.resize((45, 45)).save(tmp_path / "cat" / "small.png")
+    code, text = answer(tmp_path)
+    assert code == 0, text
+    assert "identical under two labels: ant/photo.png and bee/same.png" in text
+    assert "identical images under two labels: 1;" in text
+    assert "small.png" not in text
+    code, text = answer(tmp_path, "--deep")
+    assert code == 0, text
+    assert "nearly identical under two labels: ant/photo.png and cat/small.png" in text
+
+
+def test_copies_on_both_sides_of_a_split_are_named(tmp_path):
+    pictures(tmp_path, *classes("train/ant", "train/bee", "test/cat", "test/dog"))
+    (tmp_path / "test" / "cat" / "leak.jpg").write_bytes((tmp_path / "train" / "ant" / "0.jpg").read_bytes())
+    code, text = answer(tmp_path)
+    assert code == 0, text
+    assert "identical in two splits: test/cat/leak.jpg and train/ant/0.jpg" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["train", "tune", "benchmark", "show", "data check", "index build", "embed", "faces pack", "faces pairs"],
+)
+def test_every_command_that_reads_class_folders_takes_a_depth(words):
+    told = CliRunner().invoke(cli.app, [*words.split(), "--help"])
+    assert told.exit_code == 0
+    assert "--depth" in told.output
+
+
+def test_the_depth_reaches_the_recipe_and_the_index(tmp_path):
+    pictures(tmp_path, *classes(*(f"{name}/x" for name in "efghi")))
+    shown = CliRunner().invoke(cli.app, ["show", "--data", str(tmp_path), "--depth", "1"])
+    assert "depth: 1" in shown.output
+    words = index_command(Path("run"), Path("/my fruit"), 1)
+    assert words == "softwarp index run '/my fruit' -o 'my fruit.index' --depth 1"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.pictures import pictures
 from support.results import RECIPE
 from support.results import result as result_of
 from support.tiny_runs import PHASE, tiny
@@ -370,3 +371,11 @@ def test_names_with_escape_codes_are_shown_escaped(table, tmp_path, monkeypatch,
     assert r"\x1b[31m[red]points.npy" in "".join(shown.split())
     assert "\x1b[31m" not in shown
     assert r"\x1b[31mno.npy" in fails(monkeypatch, capsys, folder / "\x1b[31mno.npy", "--labels", "x.txt")
+
+
+def test_images_are_to_be_embedded_first(tmp_path):
+    pictures(tmp_path / "photos", "wren/1.jpg")
+    (tmp_path / "list.csv").write_text("path,label\nphotos/wren/1.jpg,wren\n")
+    for place in ("photos", "list.csv"):
+        answer = CliRunner().invoke(cli.app, ["evaluate", str(tmp_path / place)])
+        assert f"softwarp embed RUN {tmp_path / place} -o" in str(answer.exception)

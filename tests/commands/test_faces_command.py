@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app
 from softwarp.data.faces import read_pairs
+from softwarp.data.tables import read_table
 
 SMALL = (
     *("data.resize=28", "data.crop=28", "data.workers=0"),
@@ -129,3 +130,16 @@ def weights(folder):
     torch.manual_seed(0)
     torch.save(timm.create_model("test_resnet").state_dict(), folder / "weights.pth")
     return folder / "weights.pth"
+
+
+def test_a_list_of_faces_is_packed_like_a_folder(tmp_path):
+    folder = face_folder(tmp_path / "faces", people=6, images=2)
+    rows = [
+        f"faces/{path.parent.name}/{path.name},{path.parent.name} of the list"
+        for path in folder.glob("*/*.jpg")
+    ]
+    assert len(rows) == 12
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
+    assert "12 images of 6 people" in run("faces", "pack", tmp_path / "list.csv", "-o", tmp_path / "shards")
+    table = read_table("shards", tmp_path / "shards")
+    assert all(name.endswith("of the list") for name in table.names)

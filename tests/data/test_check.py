@@ -29,7 +29,7 @@ def test_workers_decode_side_by_side_over_several_blocks(tmp_path, monkeypatch):
     images = two_broken(tmp_path)
     meeting = threading.Barrier(2, timeout=10)  # passes only where two are at it together
     monkeypatch.setattr(check, "BLOCK", 4)
-    monkeypatch.setattr(check, "read_image", lambda path: meeting.wait())
+    monkeypatch.setattr(check, "decode_image", lambda *_: meeting.wait())
     assert check_images(read_table("folder", images), workers=2) == []
 
 

@@ -1,11 +1,18 @@
 import errno
+import os
+import re
+import socket
+import stat
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
 from support.pictures import jpeg, noise, truncated
 
-from softwarp.data.decode import read_image
+from softwarp.data import decode
+from softwarp.data.decode import KINDS, image_size, open_image, read_content, read_image, reads_heic
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -123,6 +130,8 @@ def test_a_file_that_is_missing_or_may_not_be_read_is_broken_and_others_errors_p
     with pytest.raises(ValueError, match="Is a directory"):
         read_image(tmp_path)
 
+    jpeg(tmp_path / "image.jpg", noise(9, 9))
+
     def refuse(error):
         def fail(*_):
             raise error
@@ -138,3 +147,83 @@ def test_a_file_that_is_missing_or_may_not_be_read_is_broken_and_others_errors_p
     refuse(MemoryError())
     with pytest.raises(MemoryError):
         read_image(tmp_path / "image.jpg")
+
+
+def odd_files(folder):
+    """A pipe, a socket, a link to a device that never ends, and a link to a pipe."""
+    os.mkfifo(folder / "pipe.jpg")
+    (folder / "link to a pipe.jpg").symlink_to(folder / "pipe.jpg")
+    (folder / "zero.jpg").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(str(folder / "s.jpg"))
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pipes and devices")
+@pytest.mark.parametrize("read", [read_image, read_content, open_image])
+def test_only_regular_files_are_opened(tmp_path, monkeypatch, read):
+    opened, original = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, *rest: opened.append(path) or original(path, *rest))
+    files = odd_files(tmp_path)
+    assert len(files) == 4
+    for path in files:
+        with pytest.raises(ValueError, match=f"{path.name}: not a regular file"):
+            read(path)
+    assert opened == []  # opening alone may wait for ever
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pipes and devices")
+def test_a_file_that_becomes_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    regular = os.stat_result((stat.S_IFREG, *[0] * 9))
+    monkeypatch.setattr(Path, "stat", lambda path: regular)
+    with pytest.raises(ValueError, match="not a regular file"):
+        read_image(tmp_path / "pipe.jpg")
+
+
+def test_a_file_larger_than_any_image_is_not_read(tmp_path):
+    path = tmp_path / "sparse.jpg"
+    with path.open("wb") as file:
+        file.truncate((1 << 40) + 1)
+    with pytest.raises(ValueError, match=r"sparse\.jpg: 1,024\.0 GiB"):
+        read_content(path)
+    with pytest.raises(ValueError, match=r"sparse\.jpg: 1,024\.0 GiB"):
+        read_image(path)
+
+
+@pytest.mark.parametrize(("suffix", "kind"), KINDS.items())
+def test_every_kind_of_image_is_read(tmp_path, suffix, kind):
+    assert reads_heic()
+    path = tmp_path / f"image{suffix}"
+    red = Image.new("RGB", (64, 48), RED).convert("L" if suffix == ".pgm" else "RGB")
+    red.save(path, kind)
+    image = read_image(path)
+    assert (image.size, image.mode) == ((64, 48), "RGB")
+    assert close(image, RED) or suffix == ".pgm"
+    with open_image(path) as file:
+        assert image_size(file) == (64, 48)
+
+
+def test_heic_without_its_package_is_named_with_what_installs_it(tmp_path, monkeypatch):
+    heic, video = tmp_path / "IMG_1.HEIC", tmp_path / "video.heic"
+    heic.write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    video.write_bytes(b"\0\0\0\x18ftypisom" + bytes(40))
+    monkeypatch.setattr(decode, "reads_heic", lambda: False)
+    with pytest.raises(ValueError, match=r"IMG_1\.HEIC: .*pip install 'softwarp\[heic\]'"):
+        read_image(heic)
+    with pytest.raises(ValueError, match=r"video\.heic: not an image of a known kind"):
+        read_image(video)
+
+
+def test_heic_is_found_missing_where_it_cannot_be_imported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    assert reads_heic.__wrapped__() is False
+
+
+def test_no_other_place_opens_image_files():
+    """Studies draw from data of their own; the others open bytes that are in memory."""
+    source = Path(decode.__file__).parents[1]
+    files = [path for path in source.rglob("*.py") if "studies" not in path.parts]
+    assert len(files) > 100
+    found = {path.name for path in files if re.search(r"\bImage\.open\(", path.read_text())}
+    assert found == {"decode.py", "uploads.py", "map_file.py"}

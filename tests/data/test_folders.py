@@ -8,19 +8,19 @@ from softwarp.data.tables import read_table
 
 
 def test_a_folder_of_classes(tmp_path):
-    write(tmp_path, "wren/b.JPG", "wren/a.png", "wren/2019/deep/c.Jpeg", "gull/d.webp", "gull/notes.txt")
+    write(tmp_path, "wren/b.JPG", "wren/a.png", "wren/c.Jpeg", "gull/d.webp", "gull/notes.txt")
     write(tmp_path, "wren/.hidden.jpg", "wren/.trash/e.jpg", ".cache/f.jpg", "readme.md")
     table = read_table("folder", tmp_path)
-    assert table.paths == ("gull/d.webp", "wren/2019/deep/c.Jpeg", "wren/a.png", "wren/b.JPG")
+    assert table.paths == ("gull/d.webp", "wren/a.png", "wren/b.JPG", "wren/c.Jpeg")
     assert table.labels.tolist() == [0, 1, 1, 1]
     assert table.names == ("gull", "wren")
     assert table.splits is None
 
 
 def test_a_folder_of_splits(tmp_path):
-    write(tmp_path, "train/b/1.jpg", "Val/c/1.jpg", "query/a/1.jpg", "gallery/a/x/2.jpg")
+    write(tmp_path, "train/b/1.jpg", "Val/c/1.jpg", "query/a/1.jpg", "gallery/a/2.jpg")
     table = read_table("folder", tmp_path)
-    assert table.paths == ("Val/c/1.jpg", "gallery/a/x/2.jpg", "query/a/1.jpg", "train/b/1.jpg")
+    assert table.paths == ("Val/c/1.jpg", "gallery/a/2.jpg", "query/a/1.jpg", "train/b/1.jpg")
     assert table.names == ("a", "b", "c")
     assert table.labels.tolist() == [2, 0, 0, 1]
     assert table.splits == ("validation", "gallery", "query", "train")
@@ -55,13 +55,13 @@ def test_the_usual_names_of_splits_are_known(tmp_path, name, split):
 
 
 @pytest.mark.parametrize(
-    "tops", [("train", "valid", "extra"), ("train_images", "test_images"), ("fold", "Test 2")]
+    "tops", [("train_images", "test_images"), ("fold", "Test 2"), ("train", "car"), ("training_set", "a")]
 )
 def test_folders_that_look_like_splits_and_are_none_stop(tmp_path, tops):
     write(tmp_path, *(f"{top}/{name}/1.jpg" for top in tops for name in ("wren", "gull")))
     with pytest.raises(ValueError, match="splits") as caught:
         read_table("folder", tmp_path)
-    named = [top for top in tops if top not in ("extra", "fold")]
+    named = [top for top in tops if top not in ("fold", "car", "a")]
     assert all(top in str(caught.value) for top in named)
     assert "data.depth=1" in str(caught.value)
     assert read_table("folder", tmp_path, depth=1).names == tuple(sorted(tops))
@@ -75,36 +75,111 @@ def test_two_folders_with_names_of_splits_stop_and_one_may_be_a_class(tmp_path):
     assert read_table("folder", tmp_path / "one").names == ("bus", "car", "train")
 
 
-def test_classes_two_folders_deep_are_offered(tmp_path):
-    deep = [f"{kind}/{breed}" for kind, breeds in {"cats": "ab", "dogs": "cde"}.items() for breed in breeds]
-    write(tmp_path, *(f"{place}/{k}.jpg" for place in deep for k in range(12)))
-    with pytest.raises(ValueError, match=r"2 \(cats, dogs\) .*5 \(cats/a.*data\.depth=2"):
-        read_table("folder", tmp_path)
-    assert read_table("folder", tmp_path, depth=1).names == ("cats", "dogs")
-    assert read_table("folder", tmp_path, depth=2).names == tuple(deep)
-    write(tmp_path, "cats/loose.jpg")  # one of 61 does not change what is meant
-    with pytest.raises(ValueError, match=r"data\.depth=2"):
-        read_table("folder", tmp_path)
-    table = read_table("folder", tmp_path, depth=2)
-    assert len(table.paths) == 60
-    assert any("cats/loose.jpg" in note for note in table.notes)
-    write(tmp_path, *(f"cats/loose {k}.jpg" for k in range(9)))  # ten of 70 are a class's own
-    assert read_table("folder", tmp_path).names == ("cats", "dogs")
+def test_folders_beside_the_splits_are_left_out_and_named(tmp_path):
+    splits = [f"{split}/{name}/1.jpg" for split in ("train", "valid", "TEST") for name in ("wren", "gull")]
+    write(tmp_path, *splits, "icons/1.png", "icons/small/2.png", "metadata/list.csv", "cover.jpg")
+    for depth in (None, 1):
+        table = read_table("folder", tmp_path, depth=depth)
+        assert table.names == ("gull", "wren")
+        assert set(table.splits) == {"train", "validation", "test"}
+        assert len(table.paths) == 6
+        assert noted(table, "beside the splits", "1 (icons)", "2 images")
+        assert noted(table, "folders without images", "1 (metadata)")
+        assert noted(table, "in no class folder", "cover.jpg")
+    write(tmp_path, "training_set/wren/1.jpg")
+    for depth in (None, 1):
+        with pytest.raises(ValueError, match=r"look like splits.*training_set"):
+            read_table("folder", tmp_path, depth=depth)
+
+
+@pytest.mark.parametrize(
+    ("paths", "depth", "cause"),
+    [
+        (("train/1.jpg", "val/1.jpg", "extra/1.jpg"), 1, r"train, val would be classes beside extra"),
+        (
+            ("photos/train/a/1.jpg", "photos/test/a/1.jpg"),
+            None,
+            r"photos/test, photos/train .*Give .*/photos",
+        ),
+        (("bottle/train/1.jpg", "bottle/test/1.jpg", "nut/1.jpg"), None, r"bottle/test.*--depth 1"),
+        (("x/bottle/train/1.jpg", "x/bottle/test/1.jpg"), None, r"bottle/test.*--depth 2"),
+    ],
+)
+def test_splits_do_not_become_classes(tmp_path, paths, depth, cause):
+    write(tmp_path, *paths)
+    with pytest.raises(ValueError, match=cause):
+        read_table("folder", tmp_path, depth=depth)
+    if depth is None:
+        offered = int(cause[-1]) if cause[-1].isdigit() else 1
+        assert "train" not in str(read_table("folder", tmp_path, depth=offered).names)
+
+
+FRUIT = ("Fruit/Apple/Gala/1.jpg", "Fruit/Apple/Fuji/1.jpg", "Fruit/Avocado/1.jpg", "Milk/1.jpg")
+
+
+@pytest.mark.parametrize("top", ["", "train/", "test/"])
+def test_classes_are_the_innermost_folders_whatever_their_depth(tmp_path, top):
+    write(tmp_path, *(f"{top}{path}" for path in FRUIT))
+    table = read_table("folder", tmp_path)
+    assert table.names == ("Fruit/Apple/Fuji", "Fruit/Apple/Gala", "Fruit/Avocado", "Milk")
+    assert len(table.paths) == 4
+    assert noted(table, "innermost", "4 like Fruit/Apple/Fuji", "--depth 1", "2 classes", "--depth 2: 3")
+    assert len(table.notes) == 1
+    for depth, names in {
+        1: ("Fruit", "Milk"),
+        2: ("Fruit/Apple", "Fruit/Avocado", "Milk"),
+        3: table.names,
+    }.items():
+        chosen = read_table("folder", tmp_path, depth=depth)
+        assert chosen.names == names
+        assert (len(chosen.paths), chosen.notes) == (4, ())
 
 
 def test_classes_two_folders_deep_in_splits(tmp_path):
     write(tmp_path, "train/cats/a/1.jpg", "train/dogs/b/1.jpg", "test/cats/c/1.jpg")
-    with pytest.raises(ValueError, match=r"2 \(cats, dogs\) .*3 \(cats/a, cats/c, dogs/b\)"):
-        read_table("folder", tmp_path)
-    table = read_table("folder", tmp_path, depth=2)
+    table = read_table("folder", tmp_path)
     assert table.names == ("cats/a", "cats/c", "dogs/b")
     assert table.splits == ("test", "train", "train")
+    assert noted(table, "--depth 1", "2 classes")
+
+
+def test_folders_with_images_and_with_classes_are_classes_themselves(tmp_path):
+    write(tmp_path, "Fruit/Apple/1.jpg", "Fruit/Apple/Gala/2.jpg", "Milk/3.jpg")
+    table = read_table("folder", tmp_path)
+    assert table.names == ("Fruit/Apple", "Fruit/Apple/Gala", "Milk")
+    assert noted(table, "each a class of its own", "1 (Fruit/Apple)")
+
+
+def test_names_that_repeat_under_many_classes_are_pointed_out(tmp_path):
+    write(tmp_path, *(f"{name}/{eye}/1.jpg" for name in ("wren", "gull", "owl") for eye in ("left", "right")))
+    table = read_table("folder", tmp_path)
+    assert len(table.names) == 6
+    assert noted(table, "3 classes end in the same name, left", "--depth")
+    assert noted(table, "--depth 1 takes the top ones: 3 classes")
+    assert read_table("folder", tmp_path, depth=1).names == ("gull", "owl", "wren")
+
+
+def test_links_to_folders_are_followed_at_the_top_unless_they_lead_up(tmp_path):
+    write(tmp_path / "elsewhere", "1.jpg")
+    root = tmp_path / "root"
+    write(root, "wren/a.jpg")
+    (root / "gull").symlink_to(tmp_path / "elsewhere")
+    (root / "again").symlink_to(root)
+    (root / "up").symlink_to("..")
+    (root / "loop").symlink_to("loop")
+    (root / "loop.jpg").symlink_to("loop.jpg")
+    (root / "wren" / "deep").symlink_to(tmp_path / "elsewhere")
+    table = read_table("folder", root)
+    assert table.paths == ("gull/1.jpg", "wren/a.jpg")
+    assert noted(table, "links to folders", "3 (again, up, wren/deep)")
+    assert noted(table, "in no class folder", "loop.jpg")
 
 
 def test_classes_are_sorted_by_name_whatever_their_letters(tmp_path):
     write(tmp_path, "gull/b.jpg", "gull-2/a.jpg", "gull/a/z.jpg", "gull/a-b.jpg")  # "-" comes before "/"
-    table = read_table("folder", tmp_path)
+    table = read_table("folder", tmp_path, depth=1)
     assert table.paths == ("gull/a-b.jpg", "gull/a/z.jpg", "gull/b.jpg", "gull-2/a.jpg")
+    assert read_table("folder", tmp_path).names == ("gull", "gull-2", "gull/a")
 
 
 def noted(table, *words):
@@ -115,15 +190,16 @@ def noted(table, *words):
 def test_what_is_left_out_of_a_folder_is_said(tmp_path):
     write(tmp_path, "wren/a.jpg", "gull/b.jpg")
     assert read_table("folder", tmp_path).notes == ()
-    write(tmp_path, "stray.jpg", "empty/notes.txt", "wren/c.HEIC", "gull/d.avif", "__MACOSX/wren/._a.jpg")
+    write(tmp_path, "stray.jpg", "empty/notes.txt", "wren/c.psd", "gull/d.SVG", "__MACOSX/wren/._a.jpg")
     write(tmp_path, "gull/__MACOSX/e.jpg", "wren/.hidden.jpg")
     table = read_table("folder", tmp_path)
     assert table.paths == ("gull/b.jpg", "wren/a.jpg")
     assert noted(table, "in no class folder", "1 (stray.jpg)")
     assert noted(table, "folders without images", "1 (empty)")
     assert noted(table, "2 (__MACOSX, gull/__MACOSX)")
-    assert noted(table, "1 .heic", "1 .avif", "1 .txt", "convert .avif and .heic to JPEG")
-    assert len(table.notes) == 4
+    assert noted(table, "1 .psd", "1 .svg", "1 .txt")
+    assert noted(table, "start with a dot", "1 (wren/.hidden.jpg)")
+    assert len(table.notes) == 5
 
 
 def test_an_empty_split_is_said(tmp_path):
@@ -137,8 +213,8 @@ def test_an_empty_split_is_said(tmp_path):
 def test_what_is_wrong_with_a_folder(tmp_path):
     with pytest.raises(ValueError, match=r"no class folder.*empty"):
         read_table("folder", tmp_path)
-    write(tmp_path, "stray.jpg", "gull/notes.txt", "gull/b.heic")
-    with pytest.raises(ValueError, match=r"no class folder.*stray\.jpg.*\.heic"):
+    write(tmp_path, "stray.jpg", "gull/notes.txt", "gull/b.psd")
+    with pytest.raises(ValueError, match=r"no class folder.*stray\.jpg.*\.psd"):
         read_table("folder", tmp_path)
     write(tmp_path, "train/a.jpg", "test/b.jpg")
     with pytest.raises(ValueError, match=r"no class folder.*train/a\.jpg"):

@@ -295,21 +295,31 @@ def test_a_damaged_cache_of_an_image_that_is_gone_names_it(folder, tmp_path):
 
 
 def test_only_errors_of_the_file_itself_make_an_image_broken(folder, tmp_path, monkeypatch):
-    real = Path.open
+    real = image_cache.open_image
 
     def refuse(code):
-        def fail(path, *inputs, **keywords):
+        def fail(path):
             if path.name == "wide.jpg":
                 raise OSError(code, os.strerror(code), str(path))
-            return real(path, *inputs, **keywords)
+            return real(path)
 
         return fail
 
-    monkeypatch.setattr(Path, "open", refuse(errno.EMFILE))
+    monkeypatch.setattr(image_cache, "open_image", refuse(errno.EMFILE))
     with pytest.raises(OSError, match="Too many open files"):
         opened(folder, tmp_path)
-    monkeypatch.setattr(Path, "open", refuse(errno.EACCES))  # chmod does not stop root
+    monkeypatch.setattr(image_cache, "open_image", refuse(errno.EACCES))  # chmod does not stop root
     assert opened(folder, tmp_path).read(0).shape == (3, 24, 43)  # only its hash could not be made
+
+
+def test_heic_is_decoded_again_once_it_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_cache, "reads_heic", lambda: False)
+    Image.new("RGB", (9, 9)).save(tmp_path / "plain.jpg")
+    files = [tmp_path / "photo.HEIC", tmp_path / "plain.jpg"]
+    keys = [image_cache._key(each, 8, 1) for each in (files, files[1:])]
+    monkeypatch.setattr(image_cache, "reads_heic", lambda: True)
+    assert image_cache._key(files, 8, 1) != keys[0]
+    assert image_cache._key(files[1:], 8, 1) == keys[1], "caches of before stay"
 
 
 def test_threads_do_not_run_far_ahead():

@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 from support.pictures import noise
 from support.tiny_index import brute_force, glyph_index, vector_index
 
+from softwarp.data.decode import KINDS, reads_heic
 from softwarp.index_store import NewItem
 from softwarp.retrieve import open_index
 from softwarp.serve.app import create_app
@@ -158,16 +160,30 @@ def test_pictures_and_the_list_of_a_selection(client, index):
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "JPEG"),
         (encoded(noise(64, 64))[:2000], 400, "cannot be read"),
         (encoded(noise(64, 64), "JPEG")[:-900], 400, "truncated"),
-        (encoded(noise(64, 64), "TIFF"), 415, "JPEG"),
+        (encoded(noise(64, 64), "TGA"), 415, "JPEG"),
         (png_of_size(8000, 8000), 413, "50,000,000"),  # more than we allow, less than Pillow does
         (png_of_size(30_000, 30_000), 413, "50,000,000"),  # more than Pillow allows
     ],
-    ids=["empty", "text", "svg", "cut png", "cut jpeg", "tiff", "bomb", "large bomb"],
+    ids=["empty", "text", "svg", "cut png", "cut jpeg", "tga", "bomb", "large bomb"],
 )
 def test_what_is_no_image_is_refused(client, content, status, cause):
     refused = upload(client, content)
     assert refused.status_code == status
     assert cause in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS.values())))
+def test_every_kind_of_image_that_an_index_takes_is_taken(client, kind):
+    assert reads_heic()
+    answer = upload(client, encoded(noise(64, 64), kind))
+    assert answer.status_code == 200, answer.text
+
+
+def test_heic_without_its_package_is_refused_with_what_installs_it(client, monkeypatch):
+    monkeypatch.setattr("softwarp.serve.uploads.reads_heic", lambda: False)
+    refused = upload(client, b"\0\0\0\x18ftypheic" + bytes(40))
+    assert refused.status_code == 415
+    assert "softwarp[heic]" in refused.json()["detail"]
 
 
 def test_a_bomb_is_never_decoded(client, monkeypatch):
@@ -323,6 +339,17 @@ def test_an_index_without_a_model_can_be_walked_through(tmp_path):
         assert len(client.get("/api/images/1/neighbours").json()["results"]) == 3
         assert client.get("/api/images/1/thumbnail").status_code == 404
         assert client.get("/api/images/1/picture").status_code == 404
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pipes")
+def test_a_picture_that_became_a_pipe_keeps_nobody_waiting(tmp_path):
+    served = glyph_index(tmp_path, classes=1, styles=2)
+    path = served.file(served.items[0])
+    path.unlink()
+    os.mkfifo(path)
+    with TestClient(create_app(served), base_url=HOME) as client:
+        assert client.get("/api/images/1/picture").status_code == 404
+        assert client.get("/api/images/2/picture").status_code == 200
 
 
 def test_names_that_are_not_unicode_are_shown_and_found(tmp_path):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softwarp.commands.recipes import Depth
 from softwarp.files import printable
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def benchmark(
         str | None,
         typer.Option(help="Your images (FOLDER/CLASS/IMAGE or a CSV file), or a recipe. Default: glyphs."),
     ] = None,
+    depth: Depth = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of the search, for each loss.")] = 10,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the comparison, for each loss.")] = 3,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the study.")] = Path(
@@ -64,7 +66,7 @@ def benchmark(
     from softwarp.tasks import work
 
     named, images = (data, None) if data is None or not _is_images(data) else (None, Path(data))
-    _, recipe = choose([*([named] if named else []), *(words or [])], images, "test")
+    _, recipe = choose([*([named] if named else []), *(words or [])], images, "test", depth)
     recipes = recipe_for_each(judged_once(recipe), parse_losses(losses))
     if not dry_run:
         open_benchmark(output, recipes, trials=trials)

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from softwarp.data.check import Prospect
+    from softwarp.data.duplicates import Looks
     from softwarp.data.tables import Table
 
+COPIES = 20  # pairs that are named of each kind
 LARGEST, SMALLEST = 12, 6  # classes that are shown, if there are many
 
 app = typer.Typer(
@@ -64,18 +66,24 @@ def check(
         ),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(min=1, help="Depth of the class folders, like data.depth. Default: 1.")
+        int | None,
+        typer.Option(min=1, help="How many folders name the class, at most. Default: all, so the innermost."),
     ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also find images that look the same: resized, encoded again.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Images decoded at a time. Default: one per core.")
     ] = None,
 ) -> None:
     """Show what training will do with these images, and decode each of them once.
 
-    Lists classes, splits, which classes are held out, what is left out and which images cannot be read. The
-    exit code is 1 if training would refuse or an image is broken.
+    Lists classes, splits, which classes are held out, what is left out, which images cannot be read, and
+    which are copies of others under two labels or in two splits. The exit code is 1 if training would refuse
+    or an image is broken; copies do not change it.
     """
     from softwarp.data.check import check_images, foresee
+    from softwarp.data.duplicates import Looks
     from softwarp.data.tables import TABLES, layout_of, read_table
 
     layout = name or layout_of(root)
@@ -88,7 +96,8 @@ def check(
         raise typer.Exit(1) from None
     with _progress("{task.completed:,.0f} of {task.total:,.0f}") as progress:
         task = progress.add_task("decoding", total=len(table.paths))
-        broken = check_images(table, workers=workers, advance=lambda: progress.advance(task))
+        looks = Looks(len(table.paths), deep=deep)
+        broken = check_images(table, workers=workers, advance=lambda: progress.advance(task), looks=looks)
     test, validation = (foresee(table, broken, split) for split in ("test", "validation"))
     _show(table, test)
     for note in table.notes:
@@ -97,13 +106,26 @@ def check(
         _say(f"broken: {image.reason}")
     if broken:
         _say(f"broken images: {len(broken):,}; training skips them, so replace or remove them")
+    _show_copies(table, looks, deep)
     for prospect in (test, validation):
         _say(f"--protocol {prospect.split}: {_what_training_does(prospect)}")
     if test.refusal or broken:
         raise typer.Exit(1)
     _say("every image that is taken can be read; ready for training")
-    if layout in ("folder", "csv"):
-        _say(f"next: softwarp train --data {shlex.quote(str(root))}")
+    _say(f"next: {_next(layout, root, depth)}")
+
+
+def _next(layout: str, root: Path, depth: int | None) -> str:
+    """The command that trains on these images, with every option that it needs."""
+    from softwarp.data.csv_file import find_csv
+    from softwarp.data.tables import layout_of
+
+    if layout == "csv":
+        root = find_csv(root)
+    if layout != layout_of(root):
+        return f"a recipe for {layout} (softwarp recipes), with data.root={shlex.quote(str(root))}"
+    words = ["softwarp", "train", "--data", str(root), *(["--depth", str(depth)] if depth else [])]
+    return shlex.join(words)
 
 
 def _fetch(name: str, to: Path, address: str | None) -> None:
@@ -148,6 +170,32 @@ def _show(table: "Table", test: "Prospect") -> None:
     single = [name for name in order if counts[name] == 1]
     if single:
         _say(f"classes with a single image, so nothing to find: {len(single):,} ({_some(single)})")
+
+
+def _show_copies(table: "Table", looks: "Looks", deep: bool) -> None:
+    """Name images that are copies of others where that spoils training or what it reports."""
+    from softwarp.data.duplicates import alike, identical
+
+    found = {"identical": identical(table, looks)}
+    plain = 0
+    if deep:
+        found["nearly identical"], plain = alike(table, looks)
+    for how, copies in found.items():
+        for pairs, where, cure in (
+            (copies.labels, "under two labels", "keep each under the right one"),
+            (copies.splits, "in two splits", "keep each in one, or what is judged was trained on"),
+        ):
+            for one, other in pairs[:COPIES]:
+                _say(f"{how} {where}: {one} and {other}")
+            if len(pairs) > COPIES:
+                _say(f"... and {len(pairs) - COPIES:,} more")
+            if pairs:
+                look = "look at them, and " if how != "identical" else ""
+                _say(f"{how} images {where}: {len(pairs):,}; {look}{cure}")
+        if copies.others:
+            _say(f"{how} images of one class: {copies.others:,}; they find each other, which flatters")
+    if plain:
+        _say(f"images of nearly one tone, not compared: {plain:,}")
 
 
 def _what_training_does(prospect: "Prospect") -> str:

@@ -16,10 +16,13 @@ def embed(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="Images and folders of images; - reads a list from stdin, split by lines or \\0."
+            help="Images, folders, CSV files (path,label); - reads a list from stdin, split by lines or \\0."
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .safetensors file to write.")],
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="How many folders name the class, at most. Default: all.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Embed images with a trained run, or with a pretrained model and no training at all.
@@ -29,7 +32,8 @@ def embed(
     find photos -name '*.jpg' -print0 | softwarp embed efficientnet_lite0 - -o vectors.safetensors
 
     Files that cannot be read are skipped and named. The same command resumes after a stop or a crash. The
-    file holds `embeddings`, `names`, `digests` of the files' content and, for class folders, `labels`.
+    file holds `embeddings`, `names`, `digests` of the files' content and, for class folders and CSV files,
+    `labels`.
     """
     from softwarp.commands.index_progress import report_broken, updating
 
@@ -42,7 +46,7 @@ def embed(
     with updating(f"what is embedded is kept in {output}.part") as progress:
         from softwarp.embed_tree import embed_tree
 
-        changes = embed_tree(model, places, output, listed=listed, progress=progress)
+        changes = embed_tree(model, places, output, listed=listed, depth=depth, progress=progress)
     report_broken(changes)
     typer.echo(f"embedded {changes.added + changes.changed + changes.unchanged:,} images into {output}")
     typer.echo(_next(model, paths, output))

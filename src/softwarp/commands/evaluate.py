@@ -98,6 +98,7 @@ def evaluate(
     from softwarp.evaluate import measure
     from softwarp.memory import freed_memory_kept
 
+    _refuse_images(source)
     usual: dict[str, Any] = {}
     if source.is_dir():
         arrays, usual = _as_the_run_did(source)
@@ -131,6 +132,18 @@ def evaluate(
         from rich.console import Console
 
         Console().print(_measured(result, source))
+
+
+def _refuse_images(source: Path) -> None:
+    """Say what to do with images, in a folder or a CSV file: they have to be embedded first."""
+    from softwarp.data.trees import find_images, is_list
+
+    no_run = source.is_dir() and not (source / "recipe.yaml").exists()
+    if is_list(source) or (no_run and find_images([source]).paths):
+        raise ValueError(
+            f"{source} holds images, not embeddings; embed them first: "
+            f"softwarp embed RUN {source} -o vectors.safetensors, then evaluate that file"
+        )
 
 
 def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":

@@ -38,7 +38,7 @@ app = typer.Typer(
 UNKNOWN = 10  # paths that are named
 
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
-Paths = Annotated[list[Path], typer.Argument(help="Images and folders of images.")]
+Paths = Annotated[list[Path], typer.Argument(help="Images, folders of images, CSV files (path,label).")]
 
 
 @app.command()
@@ -46,7 +46,9 @@ def build(
     model: Annotated[
         str, typer.Argument(metavar="RUN", help="A run folder, efficientnet_lite0 or any timm name.")
     ],
-    images: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="A folder of images, or files.")],
+    images: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER", help="A folder of images, a CSV file, or files.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the index.")],
     kind: Annotated[
         str,
@@ -54,7 +56,7 @@ def build(
     ] = "auto",
     depth: Annotated[
         int | None,
-        typer.Option(min=1, help="How many folders below FOLDER name the class. Default: all."),
+        typer.Option(min=1, help="How many folders below FOLDER name the class, at most. Default: all."),
     ] = None,
     to: Annotated[str | None, typer.Option(help="Also push it: postgresql://... or qdrant://...")] = None,
 ) -> None:
@@ -127,7 +129,7 @@ def add(index: Folder, paths: Paths) -> None:
 
 @app.command()
 def remove(index: Folder, paths: Paths) -> None:
-    """Remove images, or all that are in a folder; refresh does not bring them back, add does."""
+    """Remove images, or all of a folder or CSV file; refresh does not bring them back, add does."""
     from softwarp.retrieve import open_index
 
     opened = open_index(index)
@@ -143,7 +145,7 @@ def refresh(
         bool, typer.Option("--remove-missing", help="Go on if more than half of a folder's images are gone.")
     ] = False,
 ) -> None:
-    """Bring an index up to date with its folders: new, changed (by content) and vanished files."""
+    """Bring an index up to date with its folders and CSV files: new, changed and vanished images."""
     from softwarp.commands.index_progress import updating
 
     with updating(f"what is embedded is kept in {index}") as progress:

@@ -143,7 +143,7 @@ def classify(
     """
     from softwarp.classify import calibrate
     from softwarp.classify import classify as answer
-    from softwarp.data.decode import read_image
+    from softwarp.data.decode import read_content, read_image
     from softwarp.retrieve import open_index
 
     index = open_index(folder)
@@ -153,7 +153,7 @@ def classify(
     vectors = index.model().embed(queries).numpy()
     from softwarp.embed_files import digest_of
 
-    digests = [digest_of(query.read_bytes()) for query in queries]
+    digests = [digest_of(read_content(query)) for query in queries]
     answers = answer(index, vectors, k, calibration=calibration, digests=[each.hex() for each in digests])
     heads = ("confidence", "votes", "distance", "best guess", "class", "image")
     rows = [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from softwarp.remote import RemoteIndex
     from softwarp.retrieve import Index
 
-SHOWN = 10  # broken files
+SHOWN = 100  # broken files
 
 
 @contextmanager
@@ -50,7 +50,9 @@ def note_damage(index: "Index | RemoteIndex") -> None:
 
 
 def report_broken(changes: "Changes") -> None:
-    """Print the files that cannot be read."""
+    """Print what was left out, and the files that cannot be read."""
+    for line in changes.notes:
+        note(line)
     for reason in changes.broken[:SHOWN]:
         note(f"skipped: {reason}".replace("\n", "\\n"))
     if len(changes.broken) > SHOWN:

@@ -18,6 +18,12 @@ Words = Annotated[
 ]
 
 
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="With --data: how many folders name the class, at most. Default: all, so the innermost."
+    ),
+]
 HEADS = ("recipe", "data", "backbone", "loss", "epochs", "R@1")
 CAPTION = "R@1: Recall@1 as published, in percent"
 
@@ -58,20 +64,25 @@ def show(
     data: Annotated[
         Path | None, typer.Option(help="Your images: the recipe that softwarp train --data begins with.")
     ] = None,
+    depth: Depth = None,
 ) -> None:
     """Print a recipe in full, with every default and with changes like phases.0.epochs=5."""
     from softwarp.overrides import dump_recipe
 
-    typer.echo(dump_recipe(choose(words or [], data, None)[1]), nl=False)
+    typer.echo(dump_recipe(choose(words or [], data, None, depth)[1]), nl=False)
 
 
-def choose(words: list[str], data: Path | None, protocol: str | None) -> "tuple[str, Recipe]":
-    """Return a name for the run, and its recipe, from the words on the command line."""
+def choose(
+    words: list[str], data: Path | None, protocol: str | None, depth: int | None = None
+) -> "tuple[str, Recipe]":
+    """Return a name for the run, and its recipe, from the words and options on the command line."""
     from softwarp.losses import LOSSES
     from softwarp.overrides import change_loss, override
     from softwarp.recipe import parse_recipe
     from softwarp.recipe_files import find_recipe, read_settings
 
+    if depth is not None:
+        words = [*words, f"data.depth={depth}"]
     names, changes = [word for word in words if "=" not in word], [word for word in words if "=" in word]
     if len(names) + (data is not None) > 1:
         raise ValueError(

@@ -84,9 +84,10 @@ def _cut(query: Path, box: str) -> "Image.Image":
 def _found(
     index: "Index | RemoteIndex", query: Path, answer: "list[tuple[Item, float]]"
 ) -> list[dict[str, Any]]:
+    from softwarp.data.decode import read_content
     from softwarp.embed_files import digest_of
 
-    digest = digest_of(query.read_bytes()).hex()
+    digest = digest_of(read_content(query)).hex()
     return [
         {
             "rank": place + 1,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.recipes import Words, choose
+from softwarp.commands.recipes import Depth, Words, choose
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.recipe import Recipe
+    from softwarp.recipe import DataPart, Recipe
     from softwarp.repeats import Repeats
     from softwarp.runs import Result
     from softwarp.tables import Table
@@ -24,6 +24,7 @@ def train(
         Path | None,
         typer.Option(help="Your images, FOLDER/CLASS/IMAGE or a CSV file (path,label); needs no recipe."),
     ] = None,
+    depth: Depth = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the run. Default: runs/RECIPE-PROTOCOL.")
     ] = None,
@@ -67,7 +68,7 @@ def train(
         from softwarp.repeats import summarise
         from softwarp.runs import Run
 
-        name, recipe = choose(words or [], data, protocol)
+        name, recipe = choose(words or [], data, protocol, depth)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
         if resume and not any(folder.glob("**/checkpoint*.pt")):
             raise ValueError(f"{folder} holds no run to resume; omit --resume, or set --output")
@@ -102,7 +103,7 @@ def train(
                 note(f"{own} was already finished; --fresh trains again")
     processes.leave()
     if processes.is_main():
-        _report(summarise(results), folder, settled, data, recipe.data.crop)
+        _report(summarise(results), folder, settled, data, recipe.data)
 
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
@@ -126,13 +127,13 @@ def _stopped_early() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, crop: int) -> None:
+def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, part: "DataPart") -> None:
     """Print the metrics; with several seeds print mean and deviation, and write them to seeds.json.
 
     Args:
         settled: how the model was chosen; empty for a recipe.
         data: one's own images, if there are any.
-        crop: what the model saw, in pixels.
+        part: how the images were read, and which crop the model saw.
     """
     from rich.console import Console
 
@@ -146,7 +147,7 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, c
     else:
         note("all classes were trained and none judged: softwarp verify RUN --pairs FILE")
     if settled and repeats.baseline:
-        typer.echo(f"before: the frozen features; all figures at a crop of {crop} px")
+        typer.echo(f"before: the frozen features; all figures at a crop of {part.crop} px")
     if settled:
         typer.echo(settled)
     before = repeats.baseline.get("map@r", 0.0)
@@ -161,10 +162,20 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, c
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
         note(f"skipped because it cannot be read: {path}")
     typer.echo(f"run: {printable(str(folder))}\nnext: softwarp report {printable(shlex.quote(str(folder)))}")
-    if data is not None and data.is_dir():
+    if data is not None and part.name in ("folder", "csv"):
         run = folder if len(repeats.runs) == 1 else folder / f"seed-{repeats.runs[0].seed}"
-        words = shlex.join(["softwarp", "index", str(run), str(data), "-o", f"{data.resolve().name}.index"])
-        typer.echo(f"search with it: {printable(words)}")
+        typer.echo(f"search with it: {printable(index_command(run, data, part.depth))}")
+
+
+def index_command(run: Path, data: Path, depth: int | None) -> str:
+    """Return the command that indexes the images that a run was trained on, with the same classes.
+
+    >>> index_command(Path("run"), Path("/data/fruit.csv"), None)
+    'softwarp index run /data/fruit.csv -o fruit.index'
+    """
+    name = data.resolve().name.removesuffix(".csv")
+    words = ["softwarp", "index", str(run), str(data), "-o", f"{name}.index"]
+    return shlex.join([*words, *(["--depth", str(depth)] if depth else [])])
 
 
 def table(repeats: "Repeats") -> "Table":

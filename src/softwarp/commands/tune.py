@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softwarp.commands.recipes import Words, choose
+from softwarp.commands.recipes import Depth, Words, choose
 from softwarp.files import printable
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def tune(
     data: Annotated[
         Path | None, typer.Option(help="Your images, FOLDER/CLASS/IMAGE or a CSV file; needs no recipe.")
     ] = None,
+    depth: Depth = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the search. Default: runs/RECIPE-tune.")
     ] = None,
@@ -69,7 +70,7 @@ def tune(
     if strategy not in (None, "paper"):
         raise ValueError(f"--strategy is paper or omitted, got {strategy!r}")
     changes = dict(_change(each) for each in space or [])
-    name, recipe = choose(words or [], data, None)
+    name, recipe = choose(words or [], data, None, depth)
     folder = output or Path("runs") / f"{name}-tune"
     options: dict[str, Any] = {
         "trials": TRIALS if trials is None and hours is None else trials,

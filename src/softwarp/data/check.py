@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softwarp.data.decode import decode_image, read_image
+from softwarp.data.decode import decode_image, read_content
+from softwarp.data.duplicates import Looks
 from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide
 from softwarp.data.tables import Table
 
@@ -41,22 +42,30 @@ class Prospect:
 
 
 def check_images(
-    table: Table, *, workers: int | None = None, advance: Callable[[], None] | None = None
+    table: Table,
+    *,
+    workers: int | None = None,
+    advance: Callable[[], None] | None = None,
+    looks: Looks | None = None,
 ) -> list[Broken]:
     """Return the images that cannot be fully decoded, in the table's order.
 
     Args:
         workers: threads, by default one per core; Pillow decodes in parallel in threads.
         advance: called after each image.
+        looks: keeps what tells copies from other images.
     """
 
     def check(position: int) -> Broken | None:
         path = table.paths[position]
         try:
             if table.pack is None:
-                read_image(table.root / path)
+                content, name = read_content(table.root / path), str(table.root / path)
             else:
-                decode_image(table.pack.read(position), path)
+                content, name = table.pack.read(position), path
+            image = decode_image(content, name)
+            if looks is not None:
+                looks.add(position, content, image)
         except (ValueError, OSError) as error:
             return Broken(path, str(error))
         return None

@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from softwarp.data.folders import scan
 from softwarp.data.readers import SPLIT_NAMES, Listing, by_name
+from softwarp.data.walk import scan
 from softwarp.files import printable
 
 COLUMNS = {"path": ("path", "image", "file", "filename"), "label": ("label",), "split": ("split",)}
@@ -17,7 +17,7 @@ COLUMNS = {"path": ("path", "image", "file", "filename"), "label": ("label",), "
 
 def read_csv(root: Path) -> Listing:
     """Return the images that a CSV file lists; paths start from its folder."""
-    file = _csv_file(root)
+    file = find_csv(root)
     folder = file.parent.absolute()
     seen: dict[str, tuple[str, str, str | None]] = {}
     number = 1
@@ -46,7 +46,8 @@ def read_csv(root: Path) -> Listing:
     return by_name(file.parent, paths, labels, splits if "split" in columns else None, notes)
 
 
-def _csv_file(root: Path) -> Path:
+def find_csv(root: Path) -> Path:
+    """Return a CSV file, given itself or by the folder that holds no other."""
     if not root.is_dir():
         return root
     with scan(root) as entries:

@@ -2,6 +2,9 @@
 
 import errno
 import io
+import os
+import stat
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -9,6 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+# The images that are taken from folders and uploads: suffix in lower case -> Pillow's name of the format.
+KINDS = {
+    ".avif": "AVIF",
+    ".bmp": "BMP",
+    ".gif": "GIF",
+    ".heic": "HEIF",
+    ".heif": "HEIF",
+    ".jfif": "JPEG",
+    ".jpeg": "JPEG",
+    ".jpg": "JPEG",
+    ".pgm": "PPM",
+    ".png": "PNG",
+    ".ppm": "PPM",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WEBP",
+}
+SUFFIXES = frozenset(KINDS)
+LARGEST_FILE = 1 << 30  # bytes: what Pillow agrees to decode is smaller even without compression
+HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")  # brands in a file's head
+NO_HEIC = "a HEIC image; to read it: pip install 'softwarp[heic]'"
 # System errors caused by the file itself: missing, not allowed, a folder, a link to itself, bad sectors.
 OF_THE_FILE = (
     errno.ENOENT,
@@ -17,6 +41,7 @@ OF_THE_FILE = (
     errno.EPERM,
     errno.EISDIR,
     errno.ELOOP,
+    errno.ENAMETOOLONG,
     errno.EIO,
 )
 ORIENTATION = 0x0112  # the EXIF tag
@@ -31,6 +56,34 @@ UPRIGHT = {
 }
 
 
+def open_image(path: Path) -> io.BufferedReader:
+    """Return an image file, opened for reading: the one place that does so.
+
+    A FIFO, a socket or a device, which could be waited for or read for ever, is a ValueError that names path
+    and cause. So are a file that is larger than any image, a folder, and one that is missing or unreadable;
+    other system errors pass through.
+    """
+    try:
+        _check_kind(path, path.stat())  # before it is opened, which alone may set a device to work
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  # Path.open takes no opener
+    except OSError as error:
+        if error.errno not in OF_THE_FILE:
+            raise
+        raise ValueError(f"{path}: {_cause(error)}") from error
+    try:
+        _check_kind(path, os.fstat(file.fileno()))  # it may be another file by now
+    except ValueError:
+        file.close()
+        raise
+    return file
+
+
+def read_content(path: Path) -> bytes:
+    """Return the bytes of an image file; errors are those of `open_image`."""
+    with open_image(path) as file:
+        return file.read()
+
+
 def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
     """Return the image as RGB, upright by its EXIF orientation, transparency laid on white.
 
@@ -43,7 +96,8 @@ def read_image(path: Path, *, shorter_side: int | None = None) -> Image.Image:
         shorter_side: decode a JPEG at 1/2, 1/4 or 1/8 as long as its shorter side keeps this length: faster,
             but a small random crop is then enlarged from fewer pixels. None decodes at full size.
     """
-    return _decoded(path, str(path), shorter_side)
+    with open_image(path) as file:
+        return _decoded(file, str(path), shorter_side)
 
 
 def decode_image(content: bytes, name: str, *, shorter_side: int | None = None) -> Image.Image:
@@ -51,8 +105,56 @@ def decode_image(content: bytes, name: str, *, shorter_side: int | None = None) 
     return _decoded(io.BytesIO(content), name, shorter_side)
 
 
-def _decoded(source: Path | IO[bytes], name: str, shorter_side: int | None) -> Image.Image:
+def image_size(source: IO[bytes]) -> tuple[int, int]:
+    """Return width and height by the head of a file alone; errors are Pillow's."""
+    make_ready(source)
+    with Image.open(source) as image:
+        return image.size
+
+
+def make_ready(source: IO[bytes]) -> None:
+    """Let Pillow read HEIC if that is what a file is, and if pillow-heif is there."""
+    if is_heic(source):
+        reads_heic()
+
+
+def is_heic(source: IO[bytes]) -> bool:
+    """Return whether a file begins like HEIC."""
+    head = source.read(12)
+    source.seek(0)
+    return head[4:8] == b"ftyp" and head[8:12] in HEIC
+
+
+@cache
+def reads_heic() -> bool:
+    """Return whether HEIC can be read, by the package pillow-heif, which is loaded when first needed."""
     try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return False
+    register_heif_opener()
+    return True
+
+
+def _check_kind(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path}: not a regular file, but a pipe, socket or device; remove it")
+    if status.st_size > LARGEST_FILE:
+        raise ValueError(
+            f"{path}: {status.st_size / 2**30:,.1f} GiB; image files may have {LARGEST_FILE >> 30} GiB"
+        )
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; one that turns out to be a pipe is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _decoded(source: IO[bytes], name: str, shorter_side: int | None) -> Image.Image:
+    try:
+        make_ready(source)
         with Image.open(source) as image:
             if shorter_side is not None:
                 image.draft(None, (shorter_side, shorter_side))  # a square, so rotation does not matter
@@ -63,7 +165,7 @@ def _decoded(source: Path | IO[bytes], name: str, shorter_side: int | None) -> I
     except Exception as error:  # decoders raise anything: OSError, SyntaxError, struct.error, ...
         if isinstance(error, OSError) and error.errno not in (None, *OF_THE_FILE):
             raise
-        raise ValueError(f"{name}: {_cause(source, error)}") from error
+        raise ValueError(f"{name}: {_unknown(source, error) or _cause(error)}") from error
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
@@ -99,11 +201,18 @@ def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
-def _cause(source: Path | IO[bytes], error: Exception) -> str:
+def _unknown(source: IO[bytes], error: Exception) -> str:
+    """Why no decoder takes a file; empty if one did."""
+    if not isinstance(error, UnidentifiedImageError):
+        return ""
+    if not source.seek(0, io.SEEK_END):
+        return "the file is empty"
+    source.seek(0)
+    return NO_HEIC if is_heic(source) and not reads_heic() else "not an image of a known kind"
+
+
+def _cause(error: Exception) -> str:
     """Return why decoding failed, without the path: a cache keeps it, and files move."""
-    if isinstance(error, UnidentifiedImageError):
-        size = source.stat().st_size if isinstance(source, Path) else source.seek(0, io.SEEK_END)
-        return "not an image of a known kind" if size else "the file is empty"
     if isinstance(error, OSError) and error.strerror:
         return "the file is missing" if error.errno == errno.ENOENT else error.strerror
     return str(error) or type(error).__name__

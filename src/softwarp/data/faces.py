@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.folders import SUFFIXES
+from softwarp.data.decode import SUFFIXES
 from softwarp.data.pickles import read_plain_pickle
 from softwarp.data.stores import FileStore, PackStore, Store
 

@@ -31,10 +31,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
-from softwarp.data.decode import OF_THE_FILE, read_image
+from softwarp.data.decode import KINDS, OF_THE_FILE, open_image, read_image, reads_heic
 from softwarp.data.images import slimmed
 from softwarp.files import atomic_write, cache_folder
 
+HEIC_SUFFIXES = frozenset(suffix for suffix, kind in KINDS.items() if kind == "HEIF")
 FORMAT = 2  # raise it when the files or their pixels change
 UNUSED = 30 * 24 * 3600  # seconds after which a cache is removed
 
@@ -149,7 +150,9 @@ def checksum(pixels: NDArray[np.uint8]) -> int:
 
 
 def _key(files: Sequence[Path], shorter_side: int, workers: int) -> str:
-    settings = {"format": FORMAT, "shorter_side": shorter_side, "pillow": version("pillow")}
+    settings: dict[str, Any] = {"format": FORMAT, "shorter_side": shorter_side, "pillow": version("pillow")}
+    if any(path.suffix.lower() in HEIC_SUFFIXES for path in files):
+        settings["heic"] = reads_heic()  # once it is installed, they are broken no longer
     whole = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
     for digest in _in_order(_digest, files, workers):
         whole.update(digest)
@@ -158,12 +161,15 @@ def _key(files: Sequence[Path], shorter_side: int, workers: int) -> str:
 
 def _digest(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_image(path) as file:
             return hashlib.file_digest(file, "blake2b").digest()
+    except ValueError as error:  # a broken image
+        cause = str(error).removeprefix(f"{path}: ")
     except OSError as error:
         if error.errno not in OF_THE_FILE:
             raise
-        return hashlib.blake2b(f"cannot be read: {error.errno}".encode()).digest()  # a broken image
+        cause = str(error.errno)
+    return hashlib.blake2b(f"cannot be read: {cause}".encode(errors="surrogateescape")).digest()
 
 
 def _make(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.check import Broken, check_images
+from softwarp.data.decode import read_content
 from softwarp.data.shards import SHARD_SIZE, check_free, write_shards
 from softwarp.data.splits import SplitPlan, divide, given_or_drawn
 from softwarp.data.tables import Table
@@ -42,7 +43,7 @@ def pack_faces(
         position = int(positions[item])
         if table.pack is not None:
             return table.pack.read(position)
-        return (table.root / table.paths[position]).read_bytes()
+        return read_content(table.root / table.paths[position])
 
     written = write_shards(
         output,

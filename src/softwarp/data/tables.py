@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.csv_file import read_csv
-from softwarp.data.folders import is_text, read_folder, scan
+from softwarp.data.folders import read_folder
 from softwarp.data.readers import READERS, SPLITS, Listing, Pack
 from softwarp.data.records import read_records
 from softwarp.data.shards import INDEX, read_shards
+from softwarp.data.walk import is_text, scan
 from softwarp.files import printable
 
 TABLES = READERS | {
@@ -125,4 +126,12 @@ def _files(folder: Path) -> set[str]:
     if not folder.is_dir():
         return set()
     with scan(folder) as entries:
-        return {entry.name for entry in entries if entry.is_file()}
+        return {entry.name for entry in entries if _is_there(entry)}
+
+
+def _is_there(entry: os.DirEntry[str]) -> bool:
+    """Whether a name leads to anything but a folder; a pipe is no missing file, but a broken image."""
+    try:
+        return entry.is_file() or (not entry.is_dir() and Path(entry.path).exists())
+    except OSError:  # a link to itself
+        return False

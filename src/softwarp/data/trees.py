@@ -1,30 +1,58 @@
-"""Any files and folders of images -> the images, and the class that a path names."""
+"""Any files, folders and CSV lists of images -> the images, with the labels that lists give."""
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from softwarp.data.folders import LEFT_BY_ARCHIVES, SUFFIXES, unreadable
-from softwarp.data.readers import SPLIT_NAMES
+from softwarp.data.classes import class_of, nesting_notes, split_folders, splits_in_classes
+from softwarp.data.csv_file import read_csv
+from softwarp.data.walk import read_tree, some
 
 
-def find_images(places: Iterable[Path], *, listed: bool = False) -> list[Path]:
-    """Return the images of these files and folders, each once, folders sorted by path.
+@dataclass
+class FoundImages:
+    """The images of some places, each once."""
+
+    paths: list[Path] = field(default_factory=list)
+    lists: dict[Path, dict[Path, str]] = field(default_factory=dict)  # CSV file -> the labels of its images
+    notes: list[str] = field(default_factory=list)  # what was left out, one line each
+
+    def labels(self) -> dict[Path, str]:
+        """Return the label of every image that a CSV file lists; if several do, that of the last."""
+        return {path: label for listed in self.lists.values() for path, label in listed.items()}
+
+
+def find_images(places: Iterable[Path], *, listed: bool = False) -> FoundImages:
+    """Return the images of these files, folders and CSV lists, folders sorted by path.
 
     Hidden files and folders are left out. A file that is named itself is taken whatever its suffix is.
 
     Args:
         listed: the places come from a list, of which a file that is missing counts as broken, not as a typo.
     """
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
+    found = FoundImages()
     for place in places:
         if place.is_dir():
-            found |= dict.fromkeys(_inside(place))
+            tree = read_tree(place)
+            paths |= dict.fromkeys(absolute(place) / path for path in tree.images)
+            found.notes += tree.left_out()
+        elif not listed and is_list(place):
+            labels = _read_list(place, found.notes)
+            found.lists[absolute(place)] = labels
+            paths |= dict.fromkeys(labels)
         elif listed or place.exists():
-            found[absolute(place)] = None
+            paths[absolute(place)] = None
         else:
-            raise FileNotFoundError(f"{place} does not exist; give images or folders of images")
-    return list(found)
+            raise FileNotFoundError(f"{place} does not exist; give images, folders of images or a CSV file")
+    found.paths = list(paths)
+    return found
+
+
+def is_list(place: Path) -> bool:
+    """Return whether a place is a CSV file, which lists images with their labels."""
+    return place.suffix.lower() == ".csv" and place.is_file()
 
 
 def absolute(path: Path) -> Path:
@@ -47,33 +75,28 @@ def name_of(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
 
 
-def class_of(path: str, *, depth: int | None, splits: bool) -> str | None:
-    """Return the class that a relative path names: its folders; None directly in the root.
-
-    >>> class_of("birds/wren/1.jpg", depth=None, splits=False), class_of("1.jpg", depth=None, splits=False)
-    ('birds/wren', None)
-    >>> class_of("train/wren/day/1.jpg", depth=1, splits=True)
-    'wren'
-
-    Args:
-        depth: how many folders, counted from the root; None for all.
-        splits: whether the top folder is train, val or test, which is no part of the class.
-    """
-    if path.startswith("/"):
-        return PurePosixPath(path).parent.name or None  # outside of the root
-    folders = path.split("/")[splits:-1]
-    return "/".join(folders[:depth]) or None
-
-
 def has_splits(paths: Sequence[str]) -> bool:
-    """Return whether the top folder of every path is named after a split."""
-    return bool(paths) and all("/" in path and path.split("/")[0].lower() in SPLIT_NAMES for path in paths)
+    """Return whether top folders of these paths are splits, as training sees them."""
+    return bool(split_folders(path for path in paths if not path.startswith("/")))
 
 
-def _inside(root: Path) -> list[Path]:
-    images = []
-    for folder, inner, files in os.walk(absolute(root), onerror=unreadable):
-        inner[:] = sorted(name for name in inner if not name.startswith(".") and name != LEFT_BY_ARCHIVES)
-        names = (name for name in files if not name.startswith("."))
-        images += [Path(folder, name) for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
-    return sorted(images)
+def class_notes(paths: Iterable[str], *, splits: bool) -> list[str]:
+    """Return what to know where classes of these paths are folders in folders, as training says it."""
+    found = (class_of(path, depth=None, splits=splits) for path in paths if not path.startswith("/"))
+    classes = sorted({name for name in found if name is not None})
+    notes = nesting_notes(classes)
+    if inside := splits_in_classes(classes):
+        place, names = inside
+        notes.append(
+            f"{some([f'{place}/{name}' for name in names])} are named after splits, but part of classes"
+        )
+    return notes
+
+
+def _read_list(file: Path, notes: list[str]) -> dict[Path, str]:
+    listing = read_csv(file)
+    notes += listing.notes
+    root, names = absolute(listing.root), listing.names
+    return {
+        absolute(root / path): names[label] for path, label in zip(listing.paths, listing.labels, strict=True)
+    }

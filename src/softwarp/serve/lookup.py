@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from fastapi import Depends, HTTPException, Query, Request
 from numpy.typing import NDArray
 from PIL import Image
 
-from softwarp.data.decode import read_image
+from softwarp.data.decode import image_size, open_image, read_image
 from softwarp.files import printable
 from softwarp.index_store import Item
 from softwarp.retrieve import Index
@@ -147,8 +148,8 @@ def large_jpeg(index: Index, number: int, limits: Limits) -> bytes:
     """Return an image of the index from its file, as a JPEG of at most 1280 pixels a side."""
     path = index.file(item_of(index, number))
     try:
-        with Image.open(path) as header:
-            if header.width * header.height > limits.pixels:
+        with open_image(path) as file:
+            if math.prod(image_size(file)) > limits.pixels:
                 raise HTTPException(413, f"the image has more than {limits.pixels:,} pixels")
         image = read_image(path, shorter_side=LARGE)
     except (OSError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning):

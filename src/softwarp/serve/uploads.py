@@ -8,11 +8,11 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from torch import Tensor
 
 from softwarp.data.crops import crop_box, parse_box
-from softwarp.data.decode import as_rgb
+from softwarp.data.decode import KINDS, NO_HEIC, as_rgb, is_heic, make_ready, reads_heic
 from softwarp.inference import EmbeddingModel
 from softwarp.serve.limits import Limits
 
-FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP")
+FORMATS = tuple(dict.fromkeys(KINDS.values()))  # those of training and indexes
 LONGEST_NAME = 255
 ODD = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")  # separators, control characters, broken Unicode
 
@@ -46,8 +46,12 @@ def pixels_of(content: bytes, model: EmbeddingModel, limits: Limits, box: str | 
 
 def _opened(content: bytes, limits: Limits) -> ImageFile.ImageFile:
     """The image with nothing but its header read, if it is of a known kind and size."""
+    file = BytesIO(content)
+    if is_heic(file) and not reads_heic():
+        raise HTTPException(415, NO_HEIC)
+    make_ready(file)
     try:
-        image = Image.open(BytesIO(content), formats=_known())
+        image = Image.open(file, formats=_known())
     except (
         Image.DecompressionBombError,
         Image.DecompressionBombWarning,
