@@ -1,8 +1,8 @@
 """Copies among the images of a table: the same files, and images that look the same; in linear memory.
 
 Files are compared by a hash of their content. Images look the same, like resized or re-encoded copies, if
-16 x 16 grey pixels of them, brought to mean 0 and length 1, are closer than NEAR. Of 2,500 photographs of
-birds, all but 5% of such copies are, and no two others are closer than 0.39.
+16 x 16 grey pixels of them, brought to mean 0 and length 1, are closer than NEAR: wider than
+most re-encoded and resized copies of photographs, much narrower than any two different photographs.
 """
 
 import hashlib
