@@ -82,6 +82,21 @@ class Result(BaseModel):
     left_out: tuple[str, ...] = ()  # skipped in evaluation
     seconds: float
     data_sha256: str
+    pretrained: bool = True  # whether the backbone's weights were, before training
+
+    @property
+    def title(self) -> str:
+        """What made the embeddings: the loss, unless nothing was trained."""
+        return self.name if self.epochs else features_title(self.pretrained)
+
+
+def features_title(pretrained: bool | str) -> str:
+    """Return what to call the features of a backbone that was not trained.
+
+    >>> features_title(True), features_title(False)
+    ('frozen features', 'untrained features')
+    """
+    return "frozen features" if pretrained else "untrained features"
 
 
 class Item(NamedTuple):
