@@ -108,7 +108,7 @@ def test_marks_say_what_chance_does_not_explain():
         Pair(**settings, p_classes=classes, p_seeds=seeds).marks
         for classes, seeds in ((0.06, 0.01), (0.04, 0.06), (0.04, 0.04), (0.04, None))
     ]
-    assert marks == ["", "*", "**", "*"]
+    assert marks == ["", "*", "**", ""]  # a single seed cannot tell luck from merit
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -158,9 +158,13 @@ class Run:
         """Return whether the result is there; a run writes it last."""
         return (self.folder / "result.json").exists()
 
-    def check_recipe(self, recipe: Recipe) -> None:
-        """Raise a ValueError unless the run in this folder has this recipe."""
-        if difference := difference_of(write_out(self.recipe()), write_out(recipe)):
+    def check_recipe(self, recipe: Recipe, *, but: Sequence[str] = ()) -> None:
+        """Raise a ValueError unless the run in this folder has this recipe.
+
+        Args:
+            but: keys, or parts, that may differ.
+        """
+        if difference := difference_of(write_out(self.recipe()), write_out(recipe), but=but):
             raise ValueError(
                 f"{self.folder} holds a run of another recipe: {difference}; choose another --output, or "
                 "restart with --fresh"
