@@ -117,12 +117,18 @@ def estimate(trainings: Sequence[Training], folder: Path) -> Cost:
 
 def time_steps(recipe: Recipe, folder: Path) -> Pace:
     """Return the pace of a recipe on this machine, from a few steps of its training."""
-    recipe = fit_batches(recipe)
+    recipe = _with_steps_to_time(fit_batches(recipe))
     source = _source(recipe)
     job = prepare(recipe, Run(folder), start_accelerator(recipe, folder), source)
     step, image = _step_seconds(job), _seconds_per_image(job)
     weights = sum(each.numel() * each.element_size() for each in job.model.state_dict().values())
     return Pace(step, image, _loss_seconds(recipe, len(source.names)), weights)
+
+
+def _with_steps_to_time(recipe: Recipe) -> Recipe:
+    """The recipe with epochs enough for the steps that are timed: one may have a single step."""
+    first = recipe.phases[0].model_copy(update={"epochs": max(TIMED, recipe.phases[0].epochs), "span": None})
+    return recipe.model_copy(update={"phases": (first, *recipe.phases[1:])})
 
 
 def cost_of(trainings: Sequence[Training], pace: Pace) -> Cost:

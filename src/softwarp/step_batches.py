@@ -70,7 +70,7 @@ def why_not(loss: str, accumulate: int, room: Room) -> str:
     try:
         build_loss(loss, room.classes, 16)
     except ValueError as error:
-        return f"{loss}: {error}, for {trains}"
+        return f"{loss}: {error}"
     return ""
 
 
