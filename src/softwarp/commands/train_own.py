@@ -158,9 +158,10 @@ def check_earlier(
         there, what = _read_plan(file).get("asked", {}), {"epochs": "phases.0.epochs", "crops": "data.crop"}
         for key, name in what.items():
             if there.get(key, asked[key]) != asked[key]:
+                was, now = (_either(each[key]) for each in (there, asked))
                 raise ValueError(
-                    f"{folder} holds a run of another recipe: {name} was {there[key]} there and is "
-                    f"{asked[key]} here; choose another --output, or restart with --fresh"
+                    f"{folder} holds a run of another recipe: {name} was {was} there and is {now} here; "
+                    "choose another --output, or restart with --fresh"
                 )
     finals = [folder / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
     for place in finals if seeds > 1 else [folder]:
@@ -168,6 +169,10 @@ def check_earlier(
         _check_run(place, recipe.model_copy(update={"seed": seed}), sha256, but=())
     for place in sorted(folder.glob("choice/fold-*")):
         _check_run(place, recipe, sha256, but=OF_FOLDS)
+
+
+def _either(value: int | list[int]) -> str:
+    return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _check_run(place: Path, recipe: "Recipe", sha256: str, but: Sequence[str]) -> None:
