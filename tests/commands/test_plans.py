@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 from softwarp.cli import app
 from softwarp.commands.plans import fit_study
 from softwarp.cost import Pace, Sizes, Training
+from softwarp.tune import search
+from softwarp.variants import numbers_of
 
 RECIPE = tiny()  # two phases of one epoch
 
@@ -97,8 +99,23 @@ def test_a_search_within_a_budget_trains_what_was_planned(pace, tmp_path, monkey
 @pytest.mark.parametrize("hours", ["nan", "inf", "-1", "0"])
 def test_hours_that_never_end_are_refused(hours, tmp_path):
     said = run("tune", *SMALL, "--hours", hours, "--output", tmp_path / "x")
-    assert "--hours must be a number above 0" in str(said.exception)
+    assert "--hours" in said.output + str(said.exception)
+    assert said.exit_code != 0
     assert not (tmp_path / "x").exists()
+    with pytest.raises(ValueError, match="--hours must be a number above 0"):
+        search(RECIPE, tmp_path / "x", hours=float(hours))
+
+
+@pytest.mark.parametrize("words", [("clusters", "--fineness"), ("classify", "q.jpg", "--false-rejection")])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_options_take_no_number_that_is_none(words, value, tmp_path):
+    assert run("index", words[0], tmp_path, *words[1:], value).exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["nan", "1,inf", ""])
+def test_a_list_of_numbers_holds_numbers(text):
+    with pytest.raises(ValueError, match="list of numbers"):
+        numbers_of(text)
 
 
 @pytest.mark.parametrize("command", [("tune",), ("benchmark", "--losses", "arcface,triplet")])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softwarp.commands.numbers import finite
 from softwarp.commands.plans import BudgetOption, DryRun
 from softwarp.commands.recipes import Words, choose
 from softwarp.files import printable
@@ -34,7 +35,8 @@ def tune(
         int | None, typer.Option(min=1, help="Trials of all workers together. Default: 30.")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(help="In place of --trials: hours of training, over all workers.")
+        float | None,
+        typer.Option(callback=finite, help="In place of --trials: hours of training, over all workers."),
     ] = None,
     space: Annotated[
         list[str] | None,
@@ -125,7 +127,8 @@ def _plan(
     """The recipe with epochs, and the number of trials, that fit into the budget; says what will happen."""
     from functools import partial
 
-    from softwarp.commands.plans import batch_line, fit_study
+    from softwarp.commands.numbers import finite
+from softwarp.commands.plans import batch_line, fit_study
     from softwarp.commands.progress import note
     from softwarp.files import check_writable
     from softwarp.step_batches import fit_batches, room_of
