@@ -127,8 +127,7 @@ def _plan(
     """The recipe with epochs, and the number of trials, that fit into the budget; says what will happen."""
     from functools import partial
 
-    from softwarp.commands.numbers import finite
-from softwarp.commands.plans import batch_line, fit_study
+    from softwarp.commands.plans import batch_line, fit_study
     from softwarp.commands.progress import note
     from softwarp.files import check_writable
     from softwarp.step_batches import fit_batches, room_of
