@@ -101,10 +101,10 @@ def settle(
     )
     asked, recipe = recipe.phases[0].epochs, _planned(recipe, plan)
     note(f"expected time: {_minutes(plan.seconds)} ({_what(plan, work, asked)})")
-    halves = fold_recipes(recipe, len(source.names)) if choosing else []
-    note(_batches(recipe, halves))
     if not plan.epochs:
         return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {_idle(asked)}"
+    halves = fold_recipes(recipe, len(source.names)) if choosing else []
+    note(_batches(recipe, halves))
     if not choosing:
         return recipe, f"not checked against the frozen features, because {unchecked}"
     histories, spent, epochs = list[list[dict[str, Any]]](), list[float](), plan.epochs

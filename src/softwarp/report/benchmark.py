@@ -83,11 +83,13 @@ def verdict(outcome: Benchmark) -> str:
         return ""
     low, high = (_points(end) for end in pair.over_classes)
     sure = f"{_points(pair.difference)} MAP@R against the {frozen.title}, {low} to {high} over classes"
-    if pair.over_classes[0] > 0:
-        return f"{best.title} is best: {sure}."
-    if pair.difference > 0:
-        return f"{best.title} is best, but the choice of classes may explain its lead: {sure}."
-    return f"No loss beats the {frozen.title}: {best.title}, the best, is at {sure}."
+    if pair.difference <= 0:
+        return f"No loss beats the {frozen.title}: {best.title}, the best, is at {sure}."
+    what = {"": "choice of classes", "*": "choice of seeds"}.get(pair.marks, "")
+    doubt = f", but the {what} may explain its lead" if what else ""
+    if pair.p_seeds is None:
+        doubt = ", but a single seed cannot tell luck from merit"
+    return f"{best.title} is best{doubt}: {sure}."
 
 
 def benchmark_table(outcome: Benchmark) -> Table:
