@@ -39,7 +39,9 @@ class Cost:
         hours = self.seconds / 3600
         length = f"{hours:.1f} hours" if hours >= 1 else f"{math.ceil(60 * hours)} min"
         disk = f"{_size(self.kept)} of disk, and {_size(self.running)} per worker while it trains"
-        return f"{self.trainings} trainings, about {length} for one worker, {disk}"
+        return (
+            f"{self.trainings} training{'s' * (self.trainings != 1)}, about {length} for one worker, {disk}"
+        )
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,12 @@ def shape(plan):
     return plan.trials, [[phase.epochs for phase in recipe.phases] for recipe in plan.recipes.values()]
 
 
-def test_a_budget_takes_trials_first_then_epochs(pace, tmp_path):
+def test_a_budget_takes_trials_first_then_epochs_then_what_is_left(pace, tmp_path):
     assert shape(fit(tmp_path, None)) == (6, [[8, 4], [8, 4]])  # 2 x 8 trainings of 120 seconds
     assert shape(fit(tmp_path, "1h")) == (6, [[8, 4], [8, 4]])
-    assert shape(fit(tmp_path, "1000s")) == (2, [[8, 4], [8, 4]])
-    assert shape(fit(tmp_path, "600s")) == (1, [[7, 3], [7, 3]])
+    assert shape(fit(tmp_path, "1000s")) == (5, [[5, 2], [5, 2]])
+    assert shape(fit(tmp_path, "600s")) == (5, [[3, 1], [3, 1]])
+    assert shape(fit(tmp_path, "150s")) == (1, [[1, 1], [1, 1]])
     assert shape(fit(tmp_path, "960s", trials=6)) == (6, [[4, 2], [4, 2]])
 
 
@@ -92,8 +93,8 @@ def test_a_search_within_a_budget_trains_what_was_planned(pace, tmp_path, monkey
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(long_recipe().model_dump(mode="json")))
     words = ("tune", tmp_path / "own.yaml", "--budget", "4 min", "--output", tmp_path / "study")
     assert run(*words).exit_code == 0
-    assert len(json.loads((tmp_path / "study" / "trials.json").read_text())["search"]) == 2
-    assert json.loads((tmp_path / "study" / "plan.json").read_text())["trials"] == 2
+    assert len(json.loads((tmp_path / "study" / "trials.json").read_text())["search"]) == 5
+    assert json.loads((tmp_path / "study" / "plan.json").read_text())["trials"] == 5
 
 
 @pytest.mark.parametrize("hours", ["nan", "inf", "-1", "0"])

@@ -20,10 +20,11 @@ BudgetOption = Annotated[
     typer.Option(
         "--budget",
         help="Trials and epochs that fit into this time for one worker, like 10m or 2h: fewer trials first, "
-        "unless you give their number, then fewer epochs.",
+        "down to 5 unless you give their number, then fewer epochs.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+FEWEST = 5  # trials that still are a search, before epochs are cut
 Recipes = Mapping[str, "Recipe"]
 
 
@@ -70,8 +71,10 @@ def fit_study(
     if kept is not None:
         return _first_that_fits(recipes, trainings, pace, [(kept["epochs"], kept["trials"])], None, asked)
     numbers = [trials] if trials else list(range(usual, 0, -1))
-    ways = [(most, number) for number in numbers]
-    ways += [(epochs, numbers[-1]) for epochs in range(most - 1, 0, -1)]
+    enough = [number for number in numbers if trials or number >= FEWEST]
+    ways = [(most, number) for number in enough]
+    ways += [(epochs, enough[-1]) for epochs in range(most - 1, 0, -1)]
+    ways += [(1, number) for number in numbers if number < enough[-1]]
     plan = _first_that_fits(recipes, trainings, pace, ways, limit, asked)
     if limit is not None and plan.cost.seconds > limit:
         raise ValueError(
