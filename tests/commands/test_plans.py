@@ -36,9 +36,9 @@ def trainings(recipes, trials):
     return [Training(recipe, trials + 2) for recipe in recipes.values()]
 
 
-def fit(folder, budget, trials=None):
+def fit(folder, budget, trials=None, dry_run=False):
     recipes = {"a": long_recipe(), "b": long_recipe()}
-    return fit_study(recipes, trainings, folder, trials=trials, usual=6, budget=budget)
+    return fit_study(recipes, trainings, folder, trials=trials, usual=6, budget=budget, dry_run=dry_run)
 
 
 def shape(plan):
@@ -71,6 +71,14 @@ def test_a_study_keeps_its_plan_whatever_is_measured_later(pace, tmp_path, monke
         fit(tmp_path, "1 min")
     with pytest.raises(ValueError, match="trials is None there and 3 here"):
         fit(tmp_path, "1000s", trials=3)
+
+
+def test_a_budget_for_a_study_that_had_none_is_refused_and_leaves_it_as_it_was(pace, tmp_path):
+    (tmp_path / "study.json").write_text("{}")
+    with pytest.raises(ValueError, match="made without --budget"):
+        fit(tmp_path, "1h")
+    assert fit(tmp_path, "1h", dry_run=True).trials == 6  # asks only
+    assert fit(tmp_path, None).trials == 6
 
 
 def run(*words):

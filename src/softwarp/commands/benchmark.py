@@ -87,7 +87,9 @@ def benchmark(
         check_writable(output)
     if not dry_run and budget is None:  # otherwise epochs follow from what is timed
         open_benchmark(output, recipes, trials=trials or TRIALS, data=room.sha256, write=False)
-    plan = fit_study(recipes, _trainings(seeds), output, trials=trials, usual=TRIALS, budget=budget)
+    plan = fit_study(
+        recipes, _trainings(seeds), output, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run
+    )
     recipes, frozen = plan.recipes, frozen_recipe(base, room)
     numbers = {"trials": plan.trials, "seeds": seeds}
     if not dry_run:
@@ -145,8 +147,9 @@ def _next(outcome: "Benchmark", recipes: "dict[str, Recipe]", output: Path, imag
     write_text(output / "best.yaml", dump_recipe(apply(recipes[best.loss], best.settings)))
     pair = outcome.against_frozen(best.loss)
     if frozen is not None and pair is not None and pair.difference <= 0 and images is not None:
-        name = images.resolve().name.removesuffix(".csv")
-        return shlex.join(["softwarp", "index", frozen.backbone, str(images), "-o", f"{name}.index"])
+        from softwarp.commands.train import index_command
+
+        return index_command(Path(frozen.backbone), images, None)
     return shlex.join(["softwarp", "train", str(output / "best.yaml")])
 
 

@@ -53,12 +53,14 @@ def fit_study(
     trials: int | None,
     usual: int,
     budget: str | None,
+    dry_run: bool,
 ) -> Plan:
     """Return what fits into the budget; without one, the study as it was asked for.
 
     Args:
         trainings: of a study with these recipes and so many trials; the first one is timed.
         trials: as given on the command line; None takes the usual number, or fewer if the budget is short.
+        dry_run: asks what would fit, whatever the folder holds.
     """
     from softwarp.budget import parse_budget
     from softwarp.cost import time_steps
@@ -66,7 +68,7 @@ def fit_study(
     limit = None if budget is None else parse_budget(budget)
     most = _epochs(next(iter(recipes.values())))
     asked = {"budget": limit, "trials": trials, "epochs": most}
-    kept = _kept(folder, asked)
+    kept = None if dry_run else _kept(folder, asked)
     pace = time_steps(trainings(recipes, trials or usual)[0].recipe, folder)
     if kept is not None:
         return _first_that_fits(recipes, trainings, pace, [(kept["epochs"], kept["trials"])], None, asked)
@@ -88,6 +90,10 @@ def _kept(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
     """What an earlier command found for the same question; another one is refused at once."""
     file = folder / "plan.json"
     if not file.is_file():
+        if asked["budget"] is not None and any((*folder.glob("study.json"), *folder.glob("*/study.json"))):
+            raise ValueError(
+                f"{folder} holds a study that was made without --budget; omit it, or choose another --output"
+            )
         return None
     from softwarp.overrides import difference_of
 

@@ -87,7 +87,7 @@ def reality_check(
     if not dry_run and budget is None:  # otherwise epochs follow from what is timed
         known(recipes, trials=trials or TRIALS, write=False)
     trainings = partial(_trainings, folder=folder, reproductions=reproductions)
-    plan = fit_study(recipes, trainings, folder, trials=trials, usual=TRIALS, budget=budget)
+    plan = fit_study(recipes, trainings, folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run)
     recipes = plan.recipes
     if not dry_run:
         known(recipes, trials=plan.trials)

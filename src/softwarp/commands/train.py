@@ -192,8 +192,18 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, c
         typer.echo(f"next: {report}")
         return
     run = folder if len(repeats.runs) == 1 else folder / f"seed-{repeats.runs[0].seed}"
-    words = shlex.join(["softwarp", "index", str(run), str(data), "-o", f"{data.resolve().name}.index"])
-    typer.echo(f"report: {report}\nnext: {printable(words)}")
+    typer.echo(f"report: {report}\nnext: {printable(index_command(run, data, None))}")
+
+
+def index_command(run: Path, data: Path, depth: int | None) -> str:
+    """Return the command that indexes the images that a run was trained on, with the same classes.
+
+    >>> index_command(Path("run"), Path("/data/fruit.csv"), None)
+    'softwarp index run /data/fruit.csv -o fruit.index'
+    """
+    name = data.resolve().name.removesuffix(".csv")
+    words = ["softwarp", "index", str(run), str(data), "-o", f"{name}.index"]
+    return shlex.join([*words, *(["--depth", str(depth)] if depth else [])])
 
 
 def table(repeats: "Repeats") -> "Table":

@@ -140,7 +140,9 @@ def _plan(
     number = TRIALS if trials is None and hours is None else trials
     if budget is not None or (dry_run and hours is None):
         trainings = partial(_trainings, folder=folder, folds=folds, prune=prune)
-        plan = fit_study({"": recipe}, trainings, folder, trials=trials, usual=TRIALS, budget=budget)
+        plan = fit_study(
+            {"": recipe}, trainings, folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run
+        )
         recipe, number = plan.recipes[""], plan.trials
         if not dry_run:
             plan.keep(folder)
