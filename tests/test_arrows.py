@@ -12,7 +12,7 @@ LAYERS = (
     {"losses", "metrics", "models", "data", "embedding_files", "index_store", "index_faiss"},
     {"recipe"},
     {"recipe_files", "overrides", "budget", "stops", "class_rows"},
-    {"runs", "own_data", "space"},
+    {"runs", "own_data", "space", "step_batches"},
     {"evaluate", "schedule", "repeats", "tasks", "model_folder"},
     {"inference", "job", "tables", "comparisons", "choice"},
     {"bars", "start", "embed_files", "claims", "verify"},

@@ -133,3 +133,11 @@ def test_without_epochs_the_features_are_taken_as_they_are():
     assert trained.model == recipe.model
     assert (frozen.phases[0].epochs, frozen.model.head) == (0, "none")
     assert frozen.model.embedding_size == build_backbone("small_conv").channels
+
+
+@pytest.mark.parametrize(("last", "rising"), [(0.6, True), (0.54, False)])
+def test_a_curve_that_ends_at_its_best_is_still_rising(last, rising):
+    values = {(0, 0.0): classes(0.5), (4, 1.0): classes(0.55, 0.01), (8, 0.5): classes(last, 0.01)}
+    assert choose(values).still_rising() == rising
+    del values[4, 1.0]
+    assert not choose(values).still_rising()  # a single look shows no curve

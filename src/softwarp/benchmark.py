@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from softwarp.comparisons import Pair, compare_all
+from softwarp.choice import trained_as
+from softwarp.comparisons import Pair, compare_all, compare_with
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of
 from softwarp.losses.contract import class_vectors_of
@@ -19,7 +20,8 @@ from softwarp.recipe import Recipe, parse_recipe
 from softwarp.repeats import Repeats, read_repeats, summarise, write_repeats
 from softwarp.runs import Run, environment
 from softwarp.space import on_bounds
-from softwarp.tasks import Task, open_study
+from softwarp.step_batches import Room, fit_batches
+from softwarp.tasks import Task, check_study, open_study
 from softwarp.train import BlowUpError, train
 from softwarp.tune import apply, search
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 METRIC = "map@r"  # searched and compared by
 METRICS = (METRIC, "recall@1", "r_precision")
+FROZEN = "frozen"  # the folder of the features that every loss has to beat
 
 
 class Entry(BaseModel):
@@ -46,6 +49,18 @@ class Entry(BaseModel):
     blew_up: str = ""  # the message
 
 
+class Frozen(BaseModel):
+    """What the backbone's features reach as they are, by metric: a loss can be worse than doing nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    title: str  # frozen features, or untrained ones of a network without weights
+    backbone: str
+    mean: dict[str, float]
+    deviation: dict[str, float]  # over seeds, which only an untrained network depends on
+    seeds: dict[str, tuple[float, ...]]  # beside the same seed of every loss
+    against: tuple[Pair, ...]  # each loss, first, and the features
+
+
 class Benchmark(BaseModel):
     """All losses, best first, and all pairs: benchmark.json."""
 
@@ -58,6 +73,7 @@ class Benchmark(BaseModel):
     images: dict[str, int]
     entries: tuple[Entry, ...]
     pairs: tuple[Pair, ...]
+    frozen: Frozen | None = None  # earlier versions had none
     recipe: dict[str, Any]  # of the first loss, before the search
     data_sha256: str
     environment: dict[str, Any]
@@ -66,6 +82,11 @@ class Benchmark(BaseModel):
         """Return the pair of the best loss and this one."""
         best = self.entries[0].loss
         return next((pair for pair in self.pairs if (pair.first, pair.second) == (best, loss)), None)
+
+    def against_frozen(self, loss: str) -> Pair | None:
+        """Return the pair of this loss and the frozen features."""
+        pairs = () if self.frozen is None else self.frozen.against
+        return next((pair for pair in pairs if pair.first == loss), None)
 
 
 def parse_losses(text: str, *, fewest: int = 2) -> list[str]:
@@ -108,11 +129,25 @@ def judged_once(recipe: Recipe) -> Recipe:
     return parse_recipe(settings)
 
 
+def frozen_recipe(recipe: Recipe, room: Room | None = None) -> Recipe:
+    """Return the recipe of the backbone's features as they are, judged as the losses are."""
+    return fit_batches(trained_as(recipe, 0, 0.0), room)
+
+
 def tasks_of(
-    recipes: Mapping[str, Recipe], *, trials: int, seeds: int, storage: str | None = None
+    recipes: Mapping[str, Recipe],
+    *,
+    trials: int,
+    seeds: int,
+    storage: str | None = None,
+    frozen: Recipe | None = None,
 ) -> list[Task]:
-    """Return all trainings: one search per loss, then one run per seed."""
+    """Return all trainings: the frozen features, one search per loss, then one run per seed."""
     tasks = []
+    if frozen is not None:
+        for seed in _frozen_seeds(frozen, seeds):
+            act = partial(_judge_frozen, recipe=frozen.model_copy(update={"seed": seed}))
+            tasks.append(Task(f"{FROZEN}/seed-{seed}", act, "outcome.json", trainings=0))
     for name, recipe in recipes.items():
         before = f"{name}/search"
         act = partial(find_best, recipe=recipe, trials=trials, storage=storage)
@@ -123,12 +158,34 @@ def tasks_of(
     return tasks
 
 
-def open_benchmark(folder: Path, recipes: Mapping[str, Recipe], *, trials: int) -> None:
-    """Refuse a folder that holds another benchmark; more losses and more seeds may be added to one."""
+def _frozen_seeds(frozen: Recipe, seeds: int) -> range:
+    """The seeds that give other features: only those of an untrained network are drawn."""
+    return range(frozen.seed, frozen.seed + (1 if frozen.model.pretrained else seeds))
+
+
+def study_content(recipes: Mapping[str, Recipe], **numbers: Any) -> dict[str, Any]:
+    """Return what a study is, by which its folder is known; the losses are not part of it.
+
+    Args:
+        numbers: what else it is known by.
+    """
     recipe = write_out(next(iter(recipes.values()))) | {"loss": None}
     for phase in recipe["phases"]:
         phase |= {"proxy_learning_rate": None, "proxy_travel": None}  # these follow from the loss
-    open_study(folder, {"kind": "benchmark", "trials": trials, "recipe": recipe})
+    return {**numbers, "recipe": recipe}
+
+
+def open_benchmark(
+    folder: Path, recipes: Mapping[str, Recipe], *, trials: int, data: str | None = None, write: bool = True
+) -> None:
+    """Refuse a folder that holds another benchmark; more losses and more seeds may be added to one.
+
+    Args:
+        data: the hash of the images; a study must not go on with others.
+        write: whether the folder becomes this benchmark's; otherwise it is only checked.
+    """
+    content = study_content(recipes, kind="benchmark", trials=trials, data=data)
+    (open_study if write else check_study)(folder, content)
 
 
 def find_best(folder: Path, progress: "Progress | None", *, recipe: Recipe, trials: int, **how: Any) -> None:
@@ -160,6 +217,14 @@ def _train(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None
     write_json(folder / "outcome.json", content)
 
 
+def _judge_frozen(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
+    """Judge the features on test classes; write MAP@R of every class."""
+    run = train(recipe, folder, resume=True, progress=progress)
+    content = {"classes": values_by_class(run)}
+    run.remove_checkpoints()
+    write_json(folder / "outcome.json", content)
+
+
 def read_outcome(folder: Path) -> dict[str, Any]:
     """Return what a task wrote."""
     content: dict[str, Any] = json.loads((folder / "outcome.json").read_text())
@@ -187,7 +252,13 @@ def values_by_class(run: Run) -> dict[str, tuple[float, int]]:
 
 
 def read_benchmark(
-    folder: Path, recipes: Mapping[str, Recipe], *, trials: int, seeds: int, command: str
+    folder: Path,
+    recipes: Mapping[str, Recipe],
+    *,
+    trials: int,
+    seeds: int,
+    command: str,
+    frozen: Recipe | None = None,
 ) -> Benchmark:
     """Return the outcome of a finished study."""
     entries, classes = [], {}
@@ -206,6 +277,7 @@ def read_benchmark(
     if not ranked:
         raise ValueError(f"no loss could be trained; the last blew up: {entries[-1].blew_up}")
     run = read_repeats(folder / ranked[0].loss).runs[0]
+    values = {entry.loss: entry.seeds[METRIC] for entry in ranked}
     return Benchmark(
         command=command,
         trials=trials,
@@ -213,10 +285,35 @@ def read_benchmark(
         classes=run.classes.model_dump(),
         images=run.images.model_dump(),
         entries=tuple(entries),
-        pairs=tuple(compare_all({entry.loss: entry.seeds[METRIC] for entry in ranked}, classes)),
+        pairs=tuple(compare_all(values, classes)),
+        frozen=None if frozen is None else _read_frozen(folder / FROZEN, frozen, values, classes, seeds),
         recipe=write_out(next(iter(recipes.values()))),
         data_sha256=run.data_sha256,
         environment=environment(),
+    )
+
+
+def _read_frozen(
+    folder: Path,
+    recipe: Recipe,
+    values: Mapping[str, Sequence[float]],
+    classes: Mapping[str, Sequence[Any]],
+    seeds: int,
+) -> Frozen:
+    """The features beside the values of the losses; those that no seed changes stand beside every seed."""
+    places = [folder / f"seed-{seed}" for seed in _frozen_seeds(recipe, seeds)]
+    repeats = summarise([Run(place).result() for place in places])
+    write_repeats(folder, repeats)
+    beside = seeds // len(places)
+    own = {metric: tuple(run.metrics[metric] for run in repeats.runs) * beside for metric in METRICS}
+    found = [read_outcome(place)["classes"] for place in places] * beside
+    return Frozen(
+        title=repeats.runs[0].title,
+        backbone=recipe.model.backbone,
+        mean={key: repeats.mean[key] for key in METRICS},
+        deviation={key: value for key, value in repeats.deviation.items() if key in METRICS},
+        seeds=own,
+        against=tuple(compare_with(FROZEN, {**values, FROZEN: own[METRIC]}, {**classes, FROZEN: found})),
     )
 
 

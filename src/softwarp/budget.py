@@ -1,5 +1,6 @@
 """How long training takes on this machine, and what of it fits into a budget."""
 
+import math
 import os
 import re
 import tempfile
@@ -15,7 +16,11 @@ from softwarp.models.embedder import Embedder
 from softwarp.recipe import ModelPart
 
 BUDGET = 600.0  # seconds, the target without --budget
-UNITS = {"s": 1, "m": 60, "h": 3600}
+UNITS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+}
 CROPS = (224, 192, 160, 128)  # multiples of 32, the stride of most networks
 TIMED = 16  # images in a timed batch
 LOOKS = 4  # fewest evaluations of a run that chooses, if it has as many epochs
@@ -26,13 +31,14 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the frozen to the traine
 def parse_budget(text: str) -> float:
     """Return seconds.
 
-    >>> parse_budget("10m"), parse_budget("90s"), parse_budget("1.5h")
-    (600.0, 90.0, 5400.0)
+    >>> parse_budget("10m"), parse_budget("90 sec"), parse_budget("1.5 hours"), parse_budget("10min")
+    (600.0, 90.0, 5400.0, 600.0)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
-    if not found or not float(found[1]):
-        raise ValueError(f"--budget is a time such as 90s, 10m or 1h; got {text!r}")
-    return float(found[1]) * UNITS[found[2]]
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", text.strip().lower())
+    seconds = float(found[1]) * UNITS.get(found[2], 0) if found else 0.0
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"--budget is a time above 0, such as 90s, 10 min or 1.5 hours; got {text!r}")
+    return seconds
 
 
 @dataclass(frozen=True)

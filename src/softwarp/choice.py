@@ -12,6 +12,7 @@ from softwarp.data.splits import fold_classes
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.repeats import t_interval
+from softwarp.step_batches import Room, fit_batches
 
 FEWEST_CLASSES = 4  # training classes: each half has to train on two
 FOLD_SEED = 0  # names in order may be kinds in order
@@ -40,6 +41,11 @@ class Choice(BaseModel):
     chosen: Candidate
     best: Candidate  # by MAP@R alone
     candidates: tuple[Candidate, ...]
+
+    def still_rising(self) -> bool:
+        """Return whether the chosen model has the most epochs of several looks: more may be better."""
+        looks = {each.epochs for each in self.candidates if each.epochs}
+        return len(looks) > 1 and self.chosen.epochs == max(looks)
 
     def sentence(self) -> str:
         """Return in words which candidate it was and how sure that is."""
@@ -139,10 +145,16 @@ def fold_recipes(recipe: Recipe, classes: int) -> list[Recipe]:
     }
     settings = recipe.model_dump(mode="json")
     settings["optimizer"]["wise_ft"] = None
-    if settings["batches"]["classes"]:
-        settings["batches"]["classes"] = min(settings["batches"]["classes"], classes // FOLDS)
     evaluation = settings.pop("evaluation") | judged
-    return [parse_recipe({**settings, "evaluation": evaluation | {"fold": fold}}) for fold in range(FOLDS)]
+    folds = [parse_recipe({**settings, "evaluation": evaluation | {"fold": fold}}) for fold in range(FOLDS)]
+    return [_with_classes(each, classes // FOLDS) for each in folds]
+
+
+def _with_classes(recipe: Recipe, classes: int) -> Recipe:
+    """The recipe with batches of no more than so many classes."""
+    if recipe.batches.classes is None:
+        return fit_batches(recipe)
+    return fit_batches(recipe, Room(classes, 0))
 
 
 def trained_as(recipe: Recipe, epochs: int, share: float) -> Recipe:

@@ -33,18 +33,24 @@ class Pair(BaseModel):
     over_classes: Interval  # bootstrap over test classes
     p_seeds: float | None
     p_classes: float
+    classes: int | None = None  # that were drawn from; earlier versions did not say
 
     @property
     def marks(self) -> str:
         """A star if the choice of classes does not explain the difference, two if neither does that of seeds.
 
-        >>> Pair(first="a", second="b", difference=0.1, over_seeds=None, over_classes=(0.05, 0.15),
-        ...      p_seeds=None, p_classes=0.01).marks
-        '*'
+        A single seed gets none: it cannot tell luck from merit. Nor do a few classes: that the difference has
+        the same sign in all of them may be chance.
+
+        >>> pair = Pair(first="a", second="b", difference=0.1, over_seeds=None, over_classes=(0.05, 0.15),
+        ...             p_seeds=None, p_classes=0.01)
+        >>> pair.marks, pair.model_copy(update={"p_seeds": 0.2}).marks
+        ('', '*')
         """
-        if self.p_classes >= LEVEL:
+        few = self.classes is not None and 2.0 ** (1 - self.classes) >= LEVEL  # p of a sign test, at best
+        if self.p_seeds is None or few or self.p_classes >= LEVEL:
             return ""
-        return "**" if self.p_seeds is not None and self.p_seeds < LEVEL else "*"
+        return "**" if self.p_seeds < LEVEL else "*"
 
 
 def compare_all(seeds: Mapping[str, Sequence[float]], classes: Mapping[str, Sequence[Classes]]) -> list[Pair]:
@@ -55,16 +61,35 @@ def compare_all(seeds: Mapping[str, Sequence[float]], classes: Mapping[str, Sequ
         classes: by name, for each seed, what it reached on each class.
     """
     order = sorted(seeds, key=lambda name: -statistics.mean(seeds[name]))
-    pairs = list(combinations(range(len(order)), 2))
+    return _compare(list(combinations(order, 2)), seeds, classes)
+
+
+def compare_with(
+    reference: str, seeds: Mapping[str, Sequence[float]], classes: Mapping[str, Sequence[Classes]]
+) -> list[Pair]:
+    """Return the pairs of every other name and the reference, in this order; a difference may be negative.
+
+    p-values are corrected for these pairs alone: what all are compared with was known beforehand.
+    """
+    return _compare([(name, reference) for name in seeds if name != reference], seeds, classes)
+
+
+def _compare(
+    pairs: Sequence[tuple[str, str]],
+    seeds: Mapping[str, Sequence[float]],
+    classes: Mapping[str, Sequence[Classes]],
+) -> list[Pair]:
     if not pairs:
         return []
-    drawn = _drawn_means([classes[name] for name in order], max(SAMPLES, 100 * len(pairs)))
-    found = [_pair(order[a], order[b], seeds, drawn[:, a] - drawn[:, b]) for a, b in pairs]
-    by_classes = holm([pair.p_classes for pair in found])
+    names = list(seeds)
+    drawn = _drawn_means([classes[name] for name in names], max(SAMPLES, 100 * len(pairs)))
+    column = {name: drawn[:, place] for place, name in enumerate(names)}
+    found = [_pair(first, second, seeds, column[first] - column[second]) for first, second in pairs]
+    by_classes, count = holm([pair.p_classes for pair in found]), len(classes[names[0]][0])
     known = [pair.p_seeds for pair in found if pair.p_seeds is not None]
     by_seeds = holm(known) if known else [None] * len(found)
     return [
-        pair.model_copy(update={"p_classes": p_classes, "p_seeds": p_seeds})
+        pair.model_copy(update={"p_classes": p_classes, "p_seeds": p_seeds, "classes": count})
         for pair, p_classes, p_seeds in zip(found, by_classes, by_seeds, strict=True)
     ]
 

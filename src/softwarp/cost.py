@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -15,6 +15,8 @@ from softwarp.job import Job, build_batches, prepare, start_accelerator
 from softwarp.losses import build_loss
 from softwarp.recipe import Recipe
 from softwarp.runs import Run
+from softwarp.start import REACH_IMAGES
+from softwarp.step_batches import fit_batches
 from softwarp.train import set_rates, start_phase, take_step
 
 TIMED = 3  # steps, of which the first loads and allocates
@@ -37,7 +39,9 @@ class Cost:
         hours = self.seconds / 3600
         length = f"{hours:.1f} hours" if hours >= 1 else f"{math.ceil(60 * hours)} min"
         disk = f"{_size(self.kept)} of disk, and {_size(self.running)} per worker while it trains"
-        return f"{self.trainings} trainings, about {length} for one worker, {disk}"
+        return (
+            f"{self.trainings} training{'s' * (self.trainings != 1)}, about {length} for one worker, {disk}"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,41 +60,103 @@ class Training:
     kept: bool = True
 
 
-def estimate(trainings: Sequence[Training], folder: Path) -> Cost:
-    """Return what trainings with the same network will take; the first is timed, of others only the loss."""
-    sizes: dict[SplitPlan, Sizes] = {}
-    recipe, source = trainings[0].recipe, _source(trainings[0].recipe)
-    job = prepare(recipe, Run(folder), start_accelerator(recipe, folder), source)
-    step, image = _step_seconds(job), _seconds_per_image(job)
-    first, seconds, kept = _loss_seconds(recipe, len(source.names)), 0.0, 0
-    weights = sum(each.numel() * each.element_size() for each in job.model.state_dict().values())
-    for training in trainings:
-        recipe = training.recipe
-        plan = recipe.evaluation.plan()
-        if plan not in sizes:
-            sizes[plan] = _sizes(recipe)
-        steps = sizes[plan].batches * sum(phase.epochs for phase in recipe.phases)
-        each = step + _loss_seconds(recipe, sizes[plan].classes) - first
-        seconds += training.times * (steps * each + (training.looks + 1) * sizes[plan].queries * image)
-        embeddings = 4 * sizes[plan].queries * recipe.model.embedding_size
-        kept += training.times * training.kept * (weights + embeddings)
-    running = OPTIMIZER_COPIES * CHECKPOINTS * weights
-    return Cost(sum(training.times for training in trainings), seconds, kept, running)
-
-
 @dataclass(frozen=True)
 class Sizes:
-    """Of what a plan divides: batches of an epoch, training classes, images that are judged."""
+    """Of what a plan divides: batches of an epoch, classes and images that train, images that are judged."""
 
     batches: int
     classes: int
+    images: int
     queries: int
 
 
-def _sizes(recipe: Recipe) -> Sizes:
+@dataclass(frozen=True)
+class Pace:
+    """What was timed with one recipe, and what others with the same network need besides.
+
+    Args:
+        step: seconds of a training step, decoding included.
+        image: seconds to embed an image.
+        loss: seconds of that recipe's loss alone, which `step` contains.
+        weights: bytes of the model.
+    """
+
+    step: float
+    image: float
+    loss: float
+    weights: int
+    sizes: dict[SplitPlan, Sizes] = field(default_factory=dict)
+    losses: dict[tuple[str, SplitPlan], float] = field(default_factory=dict)
+
+    def sizes_of(self, recipe: Recipe) -> Sizes:
+        """Return the sizes that a recipe's plan gives."""
+        plan = recipe.evaluation.plan()
+        if plan not in self.sizes:
+            self.sizes[plan] = _sizes(recipe)
+        return self.sizes[plan]
+
+    def step_of(self, recipe: Recipe) -> float:
+        """Return the seconds of a step with the recipe's loss."""
+        key = recipe.loss.name, recipe.evaluation.plan()
+        if key not in self.losses:
+            self.losses[key] = _loss_seconds(recipe, self.sizes_of(recipe).classes)
+        return max(0.0, self.step + self.losses[key] - self.loss)
+
+    def seconds_of(self, training: Training) -> float:
+        """Return the seconds of all trainings of one kind: starts, steps, looks."""
+        recipe, sizes = training.recipe, self.sizes_of(training.recipe)
+        epochs = sum(phase.epochs for phase in recipe.phases)
+        embedded = (training.looks + 1 + recipe.evaluation.baseline) * sizes.queries
+        embedded += _at_start(recipe, sizes)
+        embedded += max(1, epochs) * min(recipe.evaluation.avg_dtp_images, sizes.images)
+        return training.times * (sizes.batches * epochs * self.step_of(recipe) + embedded * self.image)
+
+
+def estimate(trainings: Sequence[Training], folder: Path) -> Cost:
+    """Return what trainings with the same network will take; the first is timed, of others only the loss."""
+    return cost_of(trainings, time_steps(trainings[0].recipe, folder))
+
+
+def time_steps(recipe: Recipe, folder: Path) -> Pace:
+    """Return the pace of a recipe on this machine, from a few steps of its training."""
+    recipe = _with_steps_to_time(fit_batches(recipe))
     source = _source(recipe)
+    job = prepare(recipe, Run(folder), start_accelerator(recipe, folder), source)
+    step, image = _step_seconds(job), _seconds_per_image(job)
+    weights = sum(each.numel() * each.element_size() for each in job.model.state_dict().values())
+    return Pace(step, image, _loss_seconds(recipe, len(source.names)), weights)
+
+
+def _with_steps_to_time(recipe: Recipe) -> Recipe:
+    """The recipe with epochs enough for the steps that are timed: one may have a single step."""
+    first = recipe.phases[0].model_copy(update={"epochs": max(TIMED, recipe.phases[0].epochs), "span": None})
+    return recipe.model_copy(update={"phases": (first, *recipe.phases[1:])})
+
+
+def cost_of(trainings: Sequence[Training], pace: Pace) -> Cost:
+    """Return what trainings take at this pace."""
+    embeddings = [
+        4 * pace.sizes_of(each.recipe).queries * each.recipe.model.embedding_size for each in trainings
+    ]
+    return Cost(
+        trainings=sum(each.times for each in trainings),
+        seconds=sum(pace.seconds_of(each) for each in trainings),
+        kept=sum(t.times * t.kept * (pace.weights + e) for t, e in zip(trainings, embeddings, strict=True)),
+        running=OPTIMIZER_COPIES * CHECKPOINTS * pace.weights,
+    )
+
+
+def _at_start(recipe: Recipe, sizes: Sizes) -> int:
+    """Training images that are embedded before the first step, for head, proxies and their rate."""
+    placed = recipe.model.head_init == "pca" or recipe.loss.proxy_init == "means"
+    travels = any(phase.proxy_travel for phase in recipe.phases)
+    return sizes.images * placed + min(REACH_IMAGES, sizes.images) * travels
+
+
+def _sizes(recipe: Recipe) -> Sizes:
+    source, recipe = _source(recipe), fit_batches(recipe)
     batches = build_batches(recipe.batches, source.labels, recipe.seed)
-    return Sizes(len(batches), len(source.names), len(source.query_labels))
+    return Sizes(len(batches), len(source.names), len(source.labels), len(source.query_labels))
 
 
 def _source(recipe: Recipe) -> Source:

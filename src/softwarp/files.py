@@ -120,6 +120,18 @@ def _lock(handle: int | None, *, wait: bool, shared: bool = False) -> bool:
     return True
 
 
+def check_writable(folder: Path) -> None:
+    """Raise an OSError unless files can be written to the folder, which need not be there yet.
+
+    Nothing is created: of a folder that is not there, the nearest one above it has to be writable.
+    """
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise OSError(f"{nearest} is a file, not a folder; choose another --output")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise OSError(f"{nearest} cannot be written to; choose another --output, or change its permissions")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path`, atomically."""
     with atomic_write(path) as file:

@@ -85,14 +85,22 @@ def deciding_settings(settings: Any) -> dict[str, Any]:
     return found
 
 
-def difference_of(there: Any, asked: Any) -> str:
+def difference_of(there: Any, asked: Any, *, but: Sequence[str] = ()) -> str:
     """Return in words in what two sets of settings differ; empty if the outcome would be the same.
+
+    Args:
+        but: keys, or parts of a recipe, that may differ.
 
     >>> difference_of({"seed": 1, "trackers": []}, {"seed": 2, "trackers": ["wandb"]})
     'seed is 1 there and 2 here'
     """
     there, asked = deciding_settings(there), deciding_settings(asked)
-    changed = [key for key in there | asked if there.get(key) != asked.get(key)]
+    free = tuple(f"{key}." for key in but)
+    changed = [
+        key
+        for key in there | asked
+        if there.get(key) != asked.get(key) and not f"{key}.".startswith(free or ("\0",))
+    ]
     if not changed:
         return ""
     key, more = changed[0], f" (and {len(changed) - 1} more differ)" * (len(changed) > 1)

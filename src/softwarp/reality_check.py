@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from softwarp.benchmark import find_best, judged_once, read_outcome
+from softwarp.benchmark import find_best, judged_once, read_outcome, study_content
 from softwarp.data.sources import load_source
 from softwarp.evaluate import measure
 from softwarp.files import write_json
 from softwarp.job import prepare, start_accelerator
 from softwarp.losses import card_of, find_loss
 from softwarp.losses.contract import phase_settings_of
-from softwarp.overrides import write_out
 from softwarp.recipe import Recipe
 from softwarp.runs import Counts, Run
-from softwarp.tasks import Task, open_study
+from softwarp.step_batches import fit_batches
+from softwarp.tasks import Task, check_study, open_study
 from softwarp.train import BlowUpError, judge, train
 from softwarp.tune import apply, fold_runs, space_of
 
@@ -122,14 +122,23 @@ def tasks_of(
 
 
 def open_reality_check(
-    folder: Path, recipes: Mapping[str, Recipe], *, trials: int, reproductions: int, size: int
+    folder: Path,
+    recipes: Mapping[str, Recipe],
+    *,
+    trials: int,
+    reproductions: int,
+    size: int,
+    data: str | None = None,
+    write: bool = True,
 ) -> None:
-    """Refuse a folder that holds another study; more losses may be added to one."""
-    recipe = write_out(next(iter(recipes.values()))) | {"loss": None}
-    for phase in recipe["phases"]:
-        phase |= {"proxy_learning_rate": None, "proxy_travel": None}  # these follow from the loss
+    """Refuse a folder that holds another study; more losses may be added to one.
+
+    Args:
+        data, write: as in `open_benchmark`.
+    """
     numbers = {"trials": trials, "reproductions": reproductions, "complete_size": size}
-    open_study(folder, {"kind": "reality check", **numbers, "recipe": recipe})
+    content = study_content(recipes, kind="reality check", **numbers, data=data)
+    (open_study if write else check_study)(folder, content)
 
 
 def _fold(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
@@ -142,7 +151,7 @@ def _fold(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
             each for each, place in fold_runs(best, folder.parent, best.evaluation.folds) if place == folder
         ]
         try:
-            run = train(own, folder, resume=True, progress=progress)
+            run = train(fit_batches(own), folder, resume=True, progress=progress)
             content["metrics"] = judge_on_test(run, folder / "test")
             content["epochs"] = epochs_to_best(run.history(), best.evaluation.metric, len(best.phases))
             run.remove_checkpoints()
@@ -212,7 +221,7 @@ def _complete(folder: Path, progress: "Progress | None", *, recipe: Recipe, size
         epochs = complete_epochs([each["epochs"] for each in outcomes])
         best = complete_recipe(apply(recipe, found["settings"]), epochs, size)
         try:
-            run = train(best, folder, resume=True, progress=progress)
+            run = train(fit_batches(best), folder, resume=True, progress=progress)
             content |= {"metrics": run.result().metrics, "epochs": epochs}
             run.remove_checkpoints()
         except BlowUpError as error:

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -83,6 +83,21 @@ class Result(BaseModel):
     left_out: tuple[str, ...] = ()  # skipped in evaluation
     seconds: float
     data_sha256: str
+    pretrained: bool = True  # whether the backbone's weights were, before training
+
+    @property
+    def title(self) -> str:
+        """What made the embeddings: the loss, unless nothing was trained."""
+        return self.name if self.epochs else features_title(self.pretrained)
+
+
+def features_title(pretrained: bool | str) -> str:
+    """Return what to call the features of a backbone that was not trained.
+
+    >>> features_title(True), features_title(False)
+    ('frozen features', 'untrained features')
+    """
+    return "frozen features" if pretrained else "untrained features"
 
 
 class Item(NamedTuple):
@@ -144,9 +159,13 @@ class Run:
         """Return whether the result is there; a run writes it last."""
         return (self.folder / "result.json").exists()
 
-    def check_recipe(self, recipe: Recipe) -> None:
-        """Raise a ValueError unless the run in this folder has this recipe."""
-        if difference := difference_of(write_out(self.recipe()), write_out(recipe)):
+    def check_recipe(self, recipe: Recipe, *, but: Sequence[str] = ()) -> None:
+        """Raise a ValueError unless the run in this folder has this recipe.
+
+        Args:
+            but: keys, or parts, that may differ.
+        """
+        if difference := difference_of(write_out(self.recipe()), write_out(recipe), but=but):
             raise ValueError(
                 f"{self.folder} holds a run of another recipe: {difference}; choose another --output, or "
                 "restart with --fresh"

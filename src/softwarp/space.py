@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from softwarp.losses import build_loss, card_of, find_loss
 from softwarp.losses.contract import WRAPPED, settings_of
-from softwarp.overrides import assign, parse_value, write_out
+from softwarp.overrides import assign, check_batches, parse_value, write_out
 from softwarp.recipe import Recipe, parse_recipe
 
 Value = float | int | bool | str
@@ -173,6 +173,8 @@ def check_space(recipe: Recipe, space: Mapping[str, Parameter]) -> None:
         for value in parameter.ends():
             try:
                 changed = apply(recipe, {key: value})
+                if part == "batches":
+                    check_batches(changed)
                 if part == "loss.settings":
                     settings = changed.loss.settings
                     build_loss(recipe.loss.name, CLASSES, recipe.model.embedding_size, **settings)

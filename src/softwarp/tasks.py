@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softwarp import processes
-from softwarp.files import claimed, write_json
+from softwarp.files import check_writable, claimed, write_json
 from softwarp.overrides import difference_of
 
 if TYPE_CHECKING:
@@ -52,14 +52,28 @@ class Task:
 
 def open_study(folder: Path, content: Mapping[str, Any]) -> None:
     """Write study.json, which says what a folder is for; raise a ValueError if it is for something else."""
+    check_study(folder, content)
+    if not (folder / "study.json").is_file():
+        write_json(folder / "study.json", dict(content))
+
+
+def check_study(folder: Path, content: Mapping[str, Any]) -> None:
+    """Raise a ValueError if the folder is for something else, or cannot be written to."""
+    check_writable(folder)
     path = folder / "study.json"
-    if path.is_file():
-        if difference := difference_of(json.loads(path.read_text()), dict(content)):
-            raise ValueError(
-                f"{folder} holds another study: {difference}; choose another --output, or the settings it has"
-            )
-    else:
-        write_json(path, dict(content))
+    if not path.is_file():
+        return
+    there = json.loads(path.read_text())
+    asked = {key: value for key, value in content.items() if key != "data"}
+    if difference := difference_of({key: value for key, value in there.items() if key != "data"}, asked):
+        raise ValueError(
+            f"{folder} holds another study: {difference}; choose another --output, or the settings it has"
+        )
+    if content.get("data") not in (None, there.get("data", content.get("data"))):
+        raise ValueError(
+            f"{folder} holds a study on other images (files or labels have changed since); choose another "
+            "--output"
+        )
 
 
 def work(tasks: Sequence[Task], folder: Path, *, progress: "Progress | None" = None) -> None:

@@ -285,6 +285,7 @@ def _result(job: Job, judgement: "Judgement", epochs: int, distance: float | Non
         left_out=tuple(item.file for item in judgement.items if item.row is None),
         seconds=job.elapsed(),
         data_sha256=source.sha256,
+        pretrained=bool(job.recipe.model.pretrained),
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from softwarp.recipe import Recipe
 from softwarp.runs import Run
 from softwarp.samplers import SAMPLERS, STARTUP, Sampler, grid, origin, suggest
 from softwarp.space import Parameter, Value, apply, check_space, own_point, parse_parameter, space_of
+from softwarp.step_batches import fit_batches, room_of, why_not
 from softwarp.train import BlowUpError, training
 from softwarp.trial_queue import DONE, TrialQueue, named_full_disk
 
@@ -106,8 +108,9 @@ def search(
         start: folder of a trial whose checkpoint all trials start from.
     """
     space = dict(space_of(recipe) if space is None else space)
-    _check(recipe, space, trials, hours, sampler, objective)
+    check_search(recipe, space, trials, hours, sampler, objective)
     judged = judged_recipe(recipe, objective=objective, prune=prune)
+    check_steps(judged, folder, folds)
     what: dict[str, Any] = {"objective": objective, "folds": folds}
     with named_full_disk(folder):
         key = claim_folder(folder, judged, space, start=None if start is None else start.name, **what)
@@ -160,6 +163,17 @@ def judged_recipe(recipe: Recipe, *, objective: str, prune: bool) -> Recipe:
     return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update=changes)})
 
 
+def check_steps(recipe: Recipe, folder: Path, folds: int | None) -> None:
+    """Raise a ValueError unless a trial has classes enough for the loss, and others to judge it by."""
+    for own, _ in fold_runs(recipe, folder, folds):
+        try:
+            room = room_of(own)
+        except ValueError as error:
+            raise ValueError(f"a search divides the training classes once more: {error}") from None
+        if reason := why_not(own.loss.name, own.batches.accumulate, room):
+            raise ValueError(f"{reason} in the search; add classes, or take another loss")
+
+
 def claim_folder(folder: Path, recipe: Recipe, space: Mapping[str, Parameter], **rest: Any) -> str:
     """Return the key of the study and write study.json; raise a ValueError if another one is in the folder.
 
@@ -197,7 +211,7 @@ def _refuse_another(file: Path, asked: Mapping[str, Any]) -> None:
     )
 
 
-def _check(
+def check_search(
     recipe: Recipe,
     space: Mapping[str, Parameter],
     trials: int | None,
@@ -205,10 +219,14 @@ def _check(
     sampler: str,
     objective: str,
 ) -> None:
+    """Raise a ValueError for what `search` would not take."""
     if (trials is None) == (hours is None):
         raise ValueError("give a budget: either --trials or --hours")
-    if (trials if hours is None else hours) <= 0:  # type: ignore[operator]
-        raise ValueError(f"the budget must be above 0, got {trials if hours is None else hours}")
+    given = trials if hours is None else hours
+    if given is None or not 0 < given < math.inf:  # nan, too, would never end
+        raise ValueError(
+            f"{'--trials' if hours is None else '--hours'} must be a number above 0, got {given}"
+        )
     if sampler not in SAMPLERS:
         raise ValueError(f"no sampler is called {sampler!r}; choose from {', '.join(SAMPLERS)}")
     measured = [*(f"recall@{k}" for k in recipe.evaluation.ks), "precision@1", "r_precision", "map@r"]
@@ -273,7 +291,8 @@ def judge(
 ) -> float:
     """Return what a recipe reaches, trained once or once per fold; resumes where it was killed."""
     values = []
-    for number, (own, place) in enumerate(fold_runs(recipe, folder, folds)):
+    for number, (each, place) in enumerate(fold_runs(recipe, folder, folds)):
+        own = fit_batches(each)
         run, first = Run(place), None if start is None else start / place.relative_to(folder)
         if first is not None and not run.started():
             run.start_from(Run(first), own)

@@ -1,6 +1,7 @@
 """Recipes that differ in a few settings, each trained with several seeds: what many studies train."""
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,9 +113,12 @@ def numbers_of(text: str) -> list[float]:
     [0.5, 2.0]
     """
     try:
-        return sorted({float(word) for word in text.split(",")})
+        numbers = sorted({float(word) for word in text.split(",")})
     except ValueError:
-        raise ValueError(f"{text!r} is not a list of numbers like 0.5,1,2") from None
+        numbers = []
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{text!r} is not a list of numbers like 0.5,1,2")
+    return numbers
 
 
 def train_variants(

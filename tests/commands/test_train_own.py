@@ -1,6 +1,9 @@
 """`softwarp train --data` from a drawn folder to a model, with a network that takes a second."""
 
 import json
+import re
+import shlex
+import shutil
 import signal
 
 import numpy as np
@@ -290,3 +293,101 @@ def test_a_budget_without_data_is_refused(tmp_path, monkeypatch):
     said = CliRunner().invoke(app, ["train", "--budget", "5m"])
     assert said.exit_code != 0
     assert "--budget needs --data" in str(said.exception)
+
+
+def slowly(seconds):
+    return lambda *_: Pace(seconds, seconds / 3, 0.0)
+
+
+def test_a_longer_budget_replaces_what_a_shorter_one_left_and_says_so(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("softwarp.own_data.STEPS", 4)
+    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", slowly(1.0))
+    short = answer(finished[0], tmp_path, "--budget", "2 s")
+    assert "give a longer --budget" in short.stdout
+    assert Run(tmp_path).result().epochs == 0
+    monkeypatch.setattr("softwarp.commands.train_own.fit_rest", lambda plan, *_, epochs, **__: (epochs, 0.0))
+    long = answer(finished[0], tmp_path, "--budget", "20min")
+    assert long.exit_code == 0, long.output
+    assert "up to 4 epochs" in long.stderr
+    chosen = json.loads((tmp_path / "choice" / "choice.json").read_text())["chosen"]["epochs"]
+    assert Run(tmp_path).result().epochs == chosen
+    if chosen:
+        assert f"{tmp_path}: replaces what another --budget left there (frozen features)" in long.stderr
+    less = answer(finished[0], tmp_path, "--budget", "6 min")
+    assert less.exit_code == 0, less.output
+    assert "fold-0: replaces what another --budget left there (4 epochs at 64 px)" in less.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (["phases.0.epochs=4"], r"phases\.0\.epochs was 2 there and is 4 here"),
+        (["phases.0.epochs=2", "data.crop=32"], r"data\.crop was 64 there and is 32 here"),
+        (["phases.0.epochs=2", "seed=3"], "seed is 0 there and 3 here"),
+        (["phases.0.epochs=2", "loss.settings.k1=0.5"], "k1"),
+        (["phases.0.epochs=2", "--protocol", "validation"], "batches.classes is 9 there and 5 here"),
+    ],
+)
+def test_another_recipe_in_the_folder_is_refused_before_anything_is_timed(
+    finished, words, cause, monkeypatch
+):
+    root, folder, _ = finished
+    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.train.work_through", None)
+    before = sorted(path for path in folder.glob("**/*") if path.is_file())
+    said = answer(root, folder, *words)
+    assert isinstance(said.exception, ValueError), said.output
+    assert re.search(cause, str(said.exception)), said.exception
+    assert "--fresh" in str(said.exception)
+    assert sorted(path for path in folder.glob("**/*") if path.is_file()) == before
+
+
+def test_other_images_are_refused_before_anything_is_timed(tmp_path, monkeypatch):
+    root, folder = draw(tmp_path / "images"), tmp_path / "run"
+    assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
+    shutil.copy(root / "class 00" / "0.png", root / "class 00" / "more.png")
+    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    for seeds in "12":
+        said = answer(root, folder, "phases.0.epochs=1", "--seeds", seeds)
+        assert "other images" in str(said.exception)
+
+
+def test_a_later_seed_s_folder_is_checked_before_the_first_seed_trains(finished, tmp_path, monkeypatch):
+    shutil.copytree(finished[1], tmp_path / "run" / "seed-1")
+    monkeypatch.setattr("softwarp.train.work_through", None)
+    recipe = finished[1] / "recipe.yaml"
+    words = ["train", str(recipe), "--seeds", "2", "--output", str(tmp_path / "run")]
+    said = CliRunner().invoke(app, words)
+    assert "seed is 0 there and 1 here" in str(said.exception)
+    assert not (tmp_path / "run" / "seed-0").exists()
+
+
+def test_an_output_that_is_a_file_is_refused_at_once(finished, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    for place in ("file", "file/run"):
+        said = answer(finished[0], tmp_path / place)
+        assert f"{tmp_path / 'file'} is a file" in str(said.exception)
+
+
+def test_the_recipe_is_printed_only_on_request(finished):
+    root, folder, said = finished
+    assert "recipe.yaml" not in said.stdout
+    assert f"# {folder}/recipe.yaml" in answer(root, folder, "phases.0.epochs=2", "--verbose").stdout
+
+
+def test_a_model_that_was_not_trained_is_called_so(tmp_path):
+    root = draw(tmp_path / "images", classes=4)
+    said = answer(root, tmp_path / "run")
+    assert "untrained features: 2 unseen test classes" in " ".join(said.stdout.split())
+    assert "warped_softmax" not in said.stdout
+    compared = CliRunner().invoke(app, ["compare", str(tmp_path / "run")]).stdout
+    assert "untrained features" in compared
+    assert "warped_softmax" not in compared
+
+
+def test_the_batches_are_said_and_the_last_line_makes_an_index(finished):
+    root, folder, said = finished
+    assert "batches: 9 classes x 4 images, 4 classes x 4 images on the halves" in said.stderr
+    index = shlex.join(["softwarp", "index", str(folder), str(root), "-o", "images.index"])
+    assert said.stdout.strip().splitlines()[-1] == f"next: {index}"

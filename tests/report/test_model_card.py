@@ -80,3 +80,12 @@ def test_how_it_was_measured_is_said(tmp_path, changes, words):
     text = card_of(finished(tmp_path, **changes))
     assert words in text
     assert ("If settings were chosen" in text) == ("split" in changes)
+
+
+def test_a_model_that_was_not_trained_is_not_named_after_a_loss(tmp_path):
+    text = card_of(finished(tmp_path, epochs=0))
+    assert "# Frozen features on own images" in text
+    assert "Nothing was trained: these are the features of efficientnet_lite0" in text
+    assert "ProxyNCA++" not in text
+    assert ModelCard(text).data.model_name == "frozen-features-folder"
+    assert "Nothing was trained" not in card_of(finished(tmp_path, epochs=3))

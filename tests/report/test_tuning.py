@@ -1,13 +1,22 @@
 """The page of a search: its numbers, and that nothing is loaded from elsewhere."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.tiny_runs import PHASE, tiny
 
 from softwarp.report.page import write_page
-from softwarp.report.tuning import bound_sentences, importances, search_parts, short_table, states, table
+from softwarp.report.tuning import (
+    bound_sentences,
+    importances,
+    rising_sentences,
+    search_parts,
+    short_table,
+    states,
+    table,
+)
 from softwarp.space import Parameter
 from softwarp.tune import Study, Trial
 
@@ -75,3 +84,13 @@ def test_the_page_is_whole_and_safe(study, tmp_path):
     assert len((tmp_path / "page-figures" / "slices.csv").read_text().splitlines()) == 15
     alone = Study(study.recipe, SPACE, "map@r", study.trials[:1])
     assert "Importances" not in [part.title for part in search_parts({"": alone}, "seed: 0")]
+
+
+def test_a_best_trial_that_was_still_rising_is_said(study):
+    def sentences(*looks):
+        best = replace(study.best, looks=tuple(enumerate(looks, 1)))
+        return rising_sentences(replace(study, trials=(best, *study.trials[1:])))
+
+    assert "after 3 epochs" in sentences(0.1, 0.2, 0.3)[0]
+    assert sentences(0.1, 0.3, 0.3) == []
+    assert sentences(0.9) == []  # a single look shows no curve

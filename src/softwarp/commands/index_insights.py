@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softwarp.commands.numbers import finite
+
 if TYPE_CHECKING:
     from softwarp.classify import Calibration
     from softwarp.insights import Group
@@ -63,7 +65,9 @@ def duplicates(
 def clusters(
     folder: Folder,
     k: Neighbours = 10,
-    fineness: Annotated[float, typer.Option(min=0.01, help="Larger: more groups, and smaller ones.")] = 4.0,
+    fineness: Annotated[
+        float, typer.Option(min=0.01, callback=finite, help="Larger: more groups, and smaller ones.")
+    ] = 4.0,
     csv: Csv = None,
     html: Html = None,
 ) -> None:
@@ -124,12 +128,18 @@ def classify(
     queries: Annotated[list[Path], typer.Argument(metavar="QUERY", help="Images to name the class of.")],
     k: Neighbours = 10,
     false_rejection: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of images of known classes that may be given none.")
+        float,
+        typer.Option(
+            min=0, max=1, callback=finite, help="Share of images of known classes that may be given none."
+        ),
     ] = 0.05,
     false_acceptance: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="Instead: share of images of unknown classes that may be given a class."
+            min=0,
+            max=1,
+            callback=finite,
+            help="Instead: share of images of unknown classes that may be given a class.",
         ),
     ] = None,
     csv: Csv = None,

@@ -2,19 +2,24 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softwarp.commands.plans import BudgetOption, DryRun
 from softwarp.files import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from softwarp.cost import Training
     from softwarp.recipe import Recipe
     from softwarp.tables import Table
 
+TRIALS = 50  # without --trials, as in the paper
 COMPLETE_SIZE = 512  # of the complete model's embeddings, as in the paper
 
 
@@ -27,8 +32,9 @@ def reality_check(
         str, typer.Option(help="reality_check/cub.yaml, cars.yaml, sop.yaml, glyphs.yaml, or your own.")
     ] = "reality_check/glyphs.yaml",
     trials: Annotated[
-        int, typer.Option(min=1, help="Trials of the search, for each loss; 50 in the paper.")
-    ] = 50,
+        int | None,
+        typer.Option(min=1, help=f"Trials of the search, for each loss. Default: {TRIALS}, as in the paper."),
+    ] = None,
     reproductions: Annotated[
         int, typer.Option(min=2, help="Runs with the best settings, for each loss; 10 in the paper.")
     ] = 10,
@@ -38,7 +44,8 @@ def reality_check(
     storage: Annotated[
         str | None, typer.Option(help="Database of the searches, like postgresql://USER@HOST/NAME.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    budget: BudgetOption = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Compare losses by the protocol of "A Metric Learning Reality Check" and the paper's appendix D.
 
@@ -55,8 +62,9 @@ def reality_check(
 
     from softwarp.benchmark import parse_losses, recipe_for_each
     from softwarp.commands.benchmark import write_files
+    from softwarp.commands.plans import fit_study
     from softwarp.commands.progress import bars_until_stopped, note
-    from softwarp.files import write_json
+    from softwarp.files import check_writable, write_json
     from softwarp.memory import freed_memory_kept
     from softwarp.overrides import override
     from softwarp.reality_check import check_protocol, open_reality_check, tasks_of
@@ -71,12 +79,26 @@ def reality_check(
     losses = parse_losses(",".join(word for word in words if "=" not in word), fewest=1)
     chosen = parse_recipe(override(read_settings(path), changes), path.name)
     check_protocol(chosen)
-    recipes = recipe_for_each(chosen, losses)
     folder = output or Path("runs") / f"{path.parent.name}-{path.stem}"
-    numbers = {"trials": trials, "reproductions": reproductions, "size": COMPLETE_SIZE}
+    recipes, data, steps = _checked(recipe_for_each(chosen, losses), folder)
+    known = partial(open_reality_check, folder, reproductions=reproductions, size=COMPLETE_SIZE, data=data)
     if not dry_run:
-        open_reality_check(folder, recipes, **numbers)
-    note(_plan(recipes, folder, **numbers))
+        check_writable(folder)
+    if not dry_run and budget is None:  # otherwise epochs follow from what is timed
+        known(recipes, trials=trials or TRIALS, write=False)
+    trainings = partial(_trainings, folder=folder, reproductions=reproductions)
+    plan = fit_study(recipes, trainings, folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run)
+    recipes = plan.recipes
+    if not dry_run:
+        known(recipes, trials=plan.trials)
+        plan.keep(folder)
+    numbers = {"trials": plan.trials, "reproductions": reproductions, "size": COMPLETE_SIZE}
+    folds = chosen.evaluation.folds
+    note(
+        f"{len(recipes)} losses x ({folds} folds x ({plan.trials} trials + {reproductions} reproductions) + "
+        f"{reproductions} complete models), at most: {plan.cost}"
+    )
+    note(steps)
     if dry_run:
         return
     with freed_memory_kept(), bars_until_stopped(folder) as progress:
@@ -114,9 +136,30 @@ def _show(console: "Console", shown: "Table") -> None:
         place += count
 
 
-def _plan(recipes: "dict[str, Recipe]", folder: Path, *, trials: int, reproductions: int, size: int) -> str:
-    """What is about to happen, and how long it takes at most."""
-    from softwarp.cost import Training, estimate
+def _checked(recipes: "dict[str, Recipe]", folder: Path) -> "tuple[dict[str, Recipe], str, str]":
+    """The recipes, batches fitted to all training classes; the hash of the images; the batches in words."""
+    from softwarp.benchmark import judged_once
+    from softwarp.commands.plans import batch_line
+    from softwarp.step_batches import fit_batches, room_of
+    from softwarp.tune import check_steps, fold_runs
+
+    first = next(iter(recipes.values()))
+    whole = room_of(judged_once(first))
+    for recipe in recipes.values():
+        check_steps(recipe, folder, recipe.evaluation.folds)
+    own, _ = fold_runs(first, folder, first.evaluation.folds)[0]
+    part = room_of(own)
+    fitted = {name: fit_batches(recipe, whole) for name, recipe in recipes.items()}
+    complete = next(iter(fitted.values()))
+    line = batch_line([("folds", fit_batches(own, part), part), ("complete models", complete, whole)])
+    return fitted, whole.sha256, line
+
+
+def _trainings(
+    recipes: "Mapping[str, Recipe]", trials: int, *, folder: Path, reproductions: int
+) -> "list[Training]":
+    """What a reality check trains; phases that end at their plateaus count at their full length."""
+    from softwarp.cost import Training
     from softwarp.reality_check import complete_recipe
     from softwarp.tune import fold_runs
 
@@ -128,9 +171,5 @@ def _plan(recipes: "dict[str, Recipe]", folder: Path, *, trials: int, reproducti
         trainings.append(Training(own, folds * reproductions, looks=looks))
         trainings.append(Training(own, folds * trials, looks=looks, kept=False))
         epochs = [phase.epochs for phase in recipe.phases]
-        trainings.append(Training(complete_recipe(recipe, epochs, size), reproductions))
-    folds = next(iter(recipes.values())).evaluation.folds
-    return (
-        f"{len(recipes)} losses x ({folds} folds x ({trials} trials + {reproductions} reproductions) + "
-        f"{reproductions} complete models), at most: {estimate(trainings, folder)}"
-    )
+        trainings.append(Training(complete_recipe(recipe, epochs, COMPLETE_SIZE), reproductions))
+    return trainings

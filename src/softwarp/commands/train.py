@@ -42,8 +42,11 @@ def train(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="With --data: crop and epochs that fit into this time, like 90s, 10m or 1h."),
+        typer.Option(help="With --data: crop and epochs that fit into this time, like 90s, 10 min or 1h."),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --data: print the recipe of the final model.")
+    ] = False,
 ) -> None:
     """Train an embedding model from a recipe, or on your own images, and evaluate it on unseen classes.
 
@@ -64,6 +67,7 @@ def train(
     with _stopped_early():
         from softwarp import processes
         from softwarp.data.tables import find_root
+        from softwarp.files import check_writable
         from softwarp.overrides import dump_recipe
         from softwarp.repeats import summarise
         from softwarp.runs import Run
@@ -74,6 +78,7 @@ def train(
             raise ValueError(f"{folder} holds no run to resume; omit --resume, or set --output")
         if recipe.data.name != "glyphs":
             find_root(recipe.data.name, recipe.data.root)
+        check_writable(folder)
         settled = ""
         if data is not None:
             from softwarp.commands.train_own import settle
@@ -88,8 +93,10 @@ def train(
                 fresh=fresh,
             )
             note(settled)
-            if processes.is_main():
+            if verbose and processes.is_main():
                 typer.echo(f"# {printable(str(folder))}/recipe.yaml\n{dump_recipe(recipe)}")
+        if data is None and not fresh:
+            _check_seeds(recipe, folder, seeds)
         if seeds > 1 and processes.is_main():
             (folder / "seeds.json").unlink(missing_ok=True)  # of an earlier set
         results: list[Result] = []
@@ -97,13 +104,32 @@ def train(
             own = folder / f"seed-{seed}" if seeds > 1 else folder
             if seeds > 1:
                 note(f"seed {seed}, {len(results) + 1} of {seeds}")
+            seeded = recipe.model_copy(update={"seed": seed})
+            if data is not None:
+                from softwarp.commands.train_own import replace_other
+
+                replace_other(own, seeded)
             finished = not fresh and Run(own).finished()
-            results.append(_run(recipe.model_copy(update={"seed": seed}), own, not fresh))
+            results.append(_run(seeded, own, not fresh))
             if finished:
                 note(f"{own} was already finished; --fresh trains again")
     processes.leave()
     if processes.is_main():
         _report(summarise(results), folder, settled, data, recipe.data)
+
+
+def _check_seeds(recipe: "Recipe", folder: Path, seeds: int) -> None:
+    """Raise a ValueError if a later seed's folder holds another run, before the first seed trains."""
+    from softwarp.runs import Run
+    from softwarp.step_batches import room_of
+
+    places = {seed: Run(folder / f"seed-{seed}") for seed in range(recipe.seed, recipe.seed + seeds)}
+    begun = {seed: run for seed, run in places.items() if seeds > 1 and run.started()}
+    sha256 = room_of(recipe).sha256 if begun else ""
+    for seed, run in begun.items():
+        run.check_recipe(recipe.model_copy(update={"seed": seed}))
+        if run.finished():
+            run.check_data(run.result().data_sha256, sha256)
 
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
@@ -161,10 +187,13 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, p
         note(f"MAP@R is lower than before training ({100 * before:.1f}). {advice}")
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
         note(f"skipped because it cannot be read: {path}")
-    typer.echo(f"run: {printable(str(folder))}\nnext: softwarp report {printable(shlex.quote(str(folder)))}")
-    if data is not None and part.name in ("folder", "csv"):
-        run = folder if len(repeats.runs) == 1 else folder / f"seed-{repeats.runs[0].seed}"
-        typer.echo(f"search with it: {printable(index_command(run, data, part.depth))}")
+    typer.echo(f"run: {printable(str(folder))}")
+    report = f"softwarp report {printable(shlex.quote(str(folder)))}"
+    if data is None or part.name not in ("folder", "csv"):
+        typer.echo(f"next: {report}")
+        return
+    run = folder if len(repeats.runs) == 1 else folder / f"seed-{repeats.runs[0].seed}"
+    typer.echo(f"report: {report}\nnext: {printable(index_command(run, data, part.depth))}")
 
 
 def index_command(run: Path, data: Path, depth: int | None) -> str:
@@ -191,6 +220,6 @@ def table(repeats: "Repeats") -> "Table":
         trained = figure(name, value, repeats.deviation.get(name) if name != "queries" else None)
         untrained = figure(name, before[name]) if name in before else ""
         rows.append((Cell(metric_title(name)), Cell(trained), Cell(untrained)))
-    title = f"{first.name}: {first.classes.evaluated} unseen {first.split} classes"
+    title = f"{first.title}: {first.classes.evaluated} unseen {first.split} classes"
     width = 3 if before else 2
     return Table(heads[:width], tuple(row[:width] for row in rows), title=title)

@@ -1,6 +1,7 @@
 """`softwarp train --data`: what fits into the time, and whether training helps at all."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,15 @@ from softwarp.data.sources import load_source
 from softwarp.files import write_json
 from softwarp.job import build_batches, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
-from softwarp.overrides import check_batches
+from softwarp.overrides import check_batches, difference_of, write_out
 from softwarp.own_data import resize_for
 from softwarp.runs import Run
+from softwarp.step_batches import in_words
+
+# What plan and choice decide, so that it may differ from what an earlier budget left.
+SETTLED = ("data.crop", "data.resize", "phases.0.epochs", "optimizer.wise_ft")
+OF_FROZEN = ("model.head", "model.head_init", "model.embedding_size")
+OF_FOLDS = ("evaluation", "batches")
 
 if TYPE_CHECKING:
     import torch
@@ -73,16 +80,20 @@ def settle(
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     source = load_source(plan=recipe.evaluation.plan(), **settings)
     build_batches(recipe.batches, source.labels, recipe.seed)  # refused now, not after the choice
+    if given & {"phases", "phases.0"}:
+        given.add("phases.0.epochs")
+    if not fresh:
+        check_earlier(recipe, folder, source.sha256, _asked(recipe, given, limit), seeds=seeds)
     if fresh:
         prepare(recipe, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
-        processes.from_main(lambda: _clear(folder))
+        # If this command is stopped, the next one must not take earlier runs for its own.
+        places = (folder, *folder.glob("seed-*"), *folder.glob("choice/fold-*"))
+        processes.from_main(lambda: _clear(*places))
     if reason := why_not(source.labels, choosing=choosing):
         return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}"
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
     work = Work(len(source.labels), judged, choosing, seeds, observed)
-    if given & {"phases", "phases.0"}:
-        given.add("phases.0.epochs")
     plan = processes.from_main(
         lambda: _plan(
             recipe, source, work, folder / "choice" / "plan.json", accelerator.device, given, limit, fresh
@@ -92,15 +103,19 @@ def settle(
     note(f"expected time: {_minutes(plan.seconds)} ({_what(plan, work, asked)})")
     if not plan.epochs:
         return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {_idle(asked)}"
+    halves = fold_recipes(recipe, len(source.names)) if choosing else []
+    note(_batches(recipe, halves))
     if not choosing:
         return recipe, f"not checked against the frozen features, because {unchecked}"
     histories, spent, epochs = list[list[dict[str, Any]]](), list[float](), plan.epochs
     if "phases.0.epochs" in given:
         limit = None
-    for number, each in enumerate(fold_recipes(recipe, len(source.names))):
+    for number, each in enumerate(halves):
         place = folder / "choice" / f"fold-{number}"
         note(f"choosing: half {number + 1} of the training classes is held out, the other half trains")
-        run(trained_as(each, epochs, 1.0), place)
+        half = trained_as(each, epochs, 1.0)
+        replace_other(place, half)
+        run(half, place)
         histories.append(Run(place).history())
         spent.append(Run(place).result().seconds)  # kept: resumed, the command decides the same
         if limit is not None:
@@ -114,15 +129,72 @@ def settle(
     choice = choose({key: each for key, each in read_looks(histories).items() if key[0] <= epochs})
     if processes.is_main():
         write_json(folder / "choice" / "choice.json", choice.model_dump(mode="json", by_alias=True))
-    return trained_as(recipe, choice.chosen.epochs, choice.chosen.share), choice.sentence()
+    said = choice.sentence()
+    if choice.still_rising():
+        more = "a longer --budget" if epochs < asked else f"more epochs (phases.0.epochs={2 * epochs})"
+        said += f"\nthe curve was still rising after {epochs} epochs; {more} may give more"
+    return trained_as(recipe, choice.chosen.epochs, choice.chosen.share), said
 
 
-def _clear(folder: Path) -> None:
-    """Remove all earlier runs: if this command is stopped, the next one must not take them for its own."""
-    for place in (folder, *folder.glob("seed-*"), *folder.glob("choice/fold-*")):
+def _clear(*places: Path) -> None:
+    """Remove the runs in these folders."""
+    for place in places:
         if place.is_dir():
             with Run(place).locked():
                 Run(place).clear()
+
+
+def check_earlier(
+    recipe: "Recipe", folder: Path, sha256: str, asked: dict[str, Any], *, seeds: int = 1
+) -> None:
+    """Raise a ValueError if the folder's runs are others than a budget could have left: before any training.
+
+    Args:
+        sha256: of the images as they are now.
+        asked: what the plan answers; a folder whose plan answered other crops or epochs is refused.
+    """
+    file = folder / "choice" / "plan.json"
+    if file.is_file():
+        there, what = _read_plan(file).get("asked", {}), {"epochs": "phases.0.epochs", "crops": "data.crop"}
+        for key, name in what.items():
+            if there.get(key, asked[key]) != asked[key]:
+                was, now = (_either(each[key]) for each in (there, asked))
+                raise ValueError(
+                    f"{folder} holds a run of another recipe: {name} was {was} there and is {now} here; "
+                    "choose another --output, or restart with --fresh"
+                )
+    finals = [folder / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
+    for place in finals if seeds > 1 else [folder]:
+        seed = int(place.name.removeprefix("seed-")) if seeds > 1 else recipe.seed
+        _check_run(place, recipe.model_copy(update={"seed": seed}), sha256, but=())
+    for place in sorted(folder.glob("choice/fold-*")):
+        _check_run(place, recipe, sha256, but=OF_FOLDS)
+
+
+def _either(value: int | list[int]) -> str:
+    return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _check_run(place: Path, recipe: "Recipe", sha256: str, but: Sequence[str]) -> None:
+    run = Run(place)
+    if not run.started():
+        return
+    frozen = not run.recipe().phases[0].epochs
+    run.check_recipe(recipe, but=(*SETTLED, *but, *(OF_FROZEN if frozen else ())))
+    if run.finished():
+        run.check_data(run.result().data_sha256, sha256)
+
+
+def replace_other(place: Path, recipe: "Recipe") -> None:
+    """Remove a run that differs from the recipe, which another budget has left here; say so in a line."""
+    if not Run(place).started():
+        return
+    there = Run(place).recipe()
+    if difference_of(write_out(there), write_out(recipe)):
+        epochs = there.phases[0].epochs
+        left = f"{epochs} epoch{'s' * (epochs != 1)} at {there.data.crop} px" if epochs else "frozen features"
+        note(f"{place}: replaces what another --budget left there ({left})")
+        processes.from_main(lambda: _clear(place))
 
 
 def _plan(
@@ -136,18 +208,10 @@ def _plan(
     fresh: bool,
 ) -> Plan:
     """The plan, read from `file` if it answers the same question: no two measurements agree exactly."""
-    import json
-
-    crop, epochs = recipe.data.crop, recipe.phases[0].epochs
-    asked: dict[str, Any] = {
-        "crops": [crop] if given & {"data.crop", "data.resize"} else crops_below(crop),
-        "epochs": epochs,
-        "fewest": epochs if "phases.0.epochs" in given else whole_looks(epochs)[0],
-        "budget": budget,
-    }
+    asked = _asked(recipe, given, budget)
     timed = {"model": recipe.model.model_dump(mode="json"), "images": work.trained}
     if file.is_file() and not fresh:
-        found = json.loads(file.read_text())
+        found = _read_plan(file)
         same = found.get("asked") == asked and found.get("timed", timed) == timed
         if same and "pace" in found["plan"]:  # a plan of version 0.1 has none
             pace = Pace(**found["plan"]["pace"])
@@ -158,6 +222,22 @@ def _plan(
         plan = fit(lambda side: measure_pace(recipe.model, source, side, device, file.parent), work, **asked)
     write_json(file, {"asked": asked, "timed": timed, "plan": asdict(plan)})
     return plan
+
+
+def _asked(recipe: "Recipe", given: set[str], budget: float | None) -> dict[str, Any]:
+    """The question that a plan answers."""
+    crop, epochs = recipe.data.crop, recipe.phases[0].epochs
+    return {
+        "crops": [crop] if given & {"data.crop", "data.resize"} else crops_below(crop),
+        "epochs": epochs,
+        "fewest": epochs if "phases.0.epochs" in given else whole_looks(epochs)[0],
+        "budget": budget,
+    }
+
+
+def _read_plan(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
 
 
 def _planned(recipe: "Recipe", plan: Plan) -> "Recipe":
@@ -172,6 +252,12 @@ def _cropped(data: "DataPart", crop: int) -> "DataPart":
 
 def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+
+
+def _batches(recipe: "Recipe", halves: "list[Recipe]") -> str:
+    """The batches in words: of the halves that choose, and of the final model."""
+    chosen = f", {in_words(halves[0].batches)} on the halves" if halves else ""
+    return f"batches: {in_words(recipe.batches)}{chosen}"
 
 
 def _idle(asked: int) -> str:

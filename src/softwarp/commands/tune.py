@@ -3,16 +3,20 @@
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softwarp.commands.numbers import finite
+from softwarp.commands.plans import BudgetOption, DryRun
 from softwarp.commands.recipes import Depth, Words, choose
 from softwarp.files import printable
 
 if TYPE_CHECKING:
+    from softwarp.cost import Training
     from softwarp.recipe import Recipe
     from softwarp.tune import Study
 
@@ -32,7 +36,8 @@ def tune(
         int | None, typer.Option(min=1, help="Trials of all workers together. Default: 30.")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(help="In place of --trials: hours of training, over all workers.")
+        float | None,
+        typer.Option(callback=finite, help="In place of --trials: hours of training, over all workers."),
     ] = None,
     space: Annotated[
         list[str] | None,
@@ -53,6 +58,8 @@ def tune(
         str | None, typer.Option(help="paper: first without the warp, then the warp, then the second phase.")
     ] = None,
     prune: Annotated[bool, typer.Option(help="End trials early that are below the median.")] = True,
+    budget: BudgetOption = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Search the hyper-parameters of a recipe, or for your own images, on validation classes.
 
@@ -72,8 +79,19 @@ def tune(
     changes = dict(_change(each) for each in space or [])
     name, recipe = choose(words or [], data, None, depth)
     folder = output or Path("runs") / f"{name}-tune"
+    if hours is not None and budget is not None:
+        raise ValueError("--hours and --budget exclude each other: choose one")
+    from softwarp.tune import check_search, search, space_of
+
+    ranges = space_of(recipe, changes) if strategy is None else {}
+    check_search(
+        recipe, ranges, TRIALS if hours is None and trials is None else trials, hours, sampler, objective
+    )
+    recipe, trials = _plan(recipe, folder, trials, hours, folds, prune, budget, dry_run)
+    if dry_run:
+        return
     options: dict[str, Any] = {
-        "trials": TRIALS if trials is None and hours is None else trials,
+        "trials": trials,
         "hours": hours,
         "sampler": sampler,
         "objective": objective,
@@ -92,11 +110,62 @@ def tune(
                 recipe, folder, changes=changes, progress=progress, **options
             )
         else:
-            from softwarp.tune import search, space_of
-
-            study = search(recipe, folder, space=space_of(recipe, changes), progress=progress, **options)
+            study = search(recipe, folder, space=ranges, progress=progress, **options)
             studies, best = {"": study}, study.best_recipe()
     _report(studies, best, folder)
+
+
+def _plan(
+    recipe: "Recipe",
+    folder: Path,
+    trials: int | None,
+    hours: float | None,
+    folds: int | None,
+    prune: bool,
+    budget: str | None,
+    dry_run: bool,
+) -> "tuple[Recipe, int | None]":
+    """The recipe with epochs, and the number of trials, that fit into the budget; says what will happen."""
+    from functools import partial
+
+    from softwarp.commands.plans import batch_line, fit_study
+    from softwarp.commands.progress import note
+    from softwarp.files import check_writable
+    from softwarp.step_batches import fit_batches, room_of
+    from softwarp.tune import check_steps, fold_runs, judged_recipe
+
+    judged = judged_recipe(recipe, objective="map@r", prune=prune)
+    check_steps(judged, folder, folds)
+    if not dry_run:
+        check_writable(folder)
+    number = TRIALS if trials is None and hours is None else trials
+    if budget is not None or (dry_run and hours is None):
+        trainings = partial(_trainings, folder=folder, folds=folds, prune=prune)
+        plan = fit_study(
+            {"": recipe}, trainings, folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run
+        )
+        recipe, number = plan.recipes[""], plan.trials
+        if not dry_run:
+            plan.keep(folder)
+        epochs = sum(phase.epochs for phase in recipe.phases)
+        note(f"{number} trials of {epochs} epochs{f' x {folds} folds' if folds else ''}: {plan.cost}")
+    own, _ = fold_runs(judged, folder, folds)[0]
+    room = room_of(own)
+    note(batch_line([("search", fit_batches(own, room), room)]))
+    return recipe, number
+
+
+def _trainings(
+    recipes: "Mapping[str, Recipe]", trials: int, *, folder: Path, folds: int | None, prune: bool
+) -> "list[Training]":
+    """What a search trains, if no trial ends early."""
+    from softwarp.cost import Training
+    from softwarp.tune import fold_runs, judged_recipe
+
+    judged = judged_recipe(recipes[""], objective="map@r", prune=prune)
+    looks = sum(phase.epochs for phase in judged.phases) // (judged.evaluation.every or 1)
+    own, _ = fold_runs(judged, folder, folds)[0]
+    return [Training(own, trials * (folds or 1), looks=looks if prune else 0, kept=False)]
 
 
 def _change(text: str) -> tuple[str, str]:
@@ -112,20 +181,20 @@ def _report(studies: "dict[str, Study]", best: "Recipe", folder: Path) -> None:
     from softwarp.commands.progress import note
     from softwarp.files import write_json, write_text
     from softwarp.overrides import dump_recipe
-    from softwarp.report.tuning import bound_sentences, short_table, states
+    from softwarp.report.tuning import bound_sentences, rising_sentences, short_table, states
     from softwarp.report.write import write_report
 
     for title, study in studies.items():
         if title:
             typer.echo(f"{title}: {states(study)}")
         Console().print(short_table(study).terminal())
-        for sentence in bound_sentences(study):
+        for sentence in (*bound_sentences(study), *rising_sentences(study)):
             note(sentence)
     write_text(folder / "best.yaml", dump_recipe(best))
     write_json(folder / "trials.json", {title or "search": _rows(study) for title, study in studies.items()})
     write_report(folder / "report.html", [folder], shlex.join(["softwarp", *sys.argv[1:]]))
-    place = printable(str(folder))
-    typer.echo(f"report: {place}/report.html\nnext: softwarp train {place}/best.yaml")
+    best_file = printable(shlex.join(["softwarp", "train", str(folder / "best.yaml")]))
+    typer.echo(f"report: {printable(str(folder))}/report.html\nnext: {best_file}")
 
 
 def _rows(study: "Study") -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from softwarp.benchmark import METRIC, METRICS, Benchmark, Entry
+from softwarp.comparisons import Pair
 from softwarp.losses import card_of
 from softwarp.reality_table import METRICS as REALITY_METRICS
 from softwarp.reality_table import Figures, RealityCheck, figures_of
@@ -18,6 +19,7 @@ MARKS = (
     "* : the choice of test classes does not explain the difference; ** : neither does the choice of seeds. "
     "Both at 5% after Holm's correction for all pairs."
 )
+ONE_SEED = "One seed cannot tell luck from merit: no difference is marked. Give --seeds 3 or more."
 
 
 def benchmark_parts(outcome: Benchmark) -> list[Part]:
@@ -25,6 +27,9 @@ def benchmark_parts(outcome: Benchmark) -> list[Part]:
     ranked = [entry for entry in outcome.entries if entry.mean]
     found = {entry.title: outcome.behind(entry.loss) for entry in ranked}
     behind = {title: pair for title, pair in found.items() if pair is not None}
+    values, frozen = {entry.title: entry.seeds[METRIC] for entry in ranked}, outcome.frozen
+    if frozen is not None and (pair := outcome.against_frozen(ranked[0].loss)) is not None:
+        values, behind = values | {frozen.title: frozen.seeds[METRIC]}, behind | {frozen.title: pair}
     epochs = sum(phase["epochs"] for phase in outcome.recipe["phases"])
     shown = benchmark_table(outcome)
     return [
@@ -36,11 +41,11 @@ def benchmark_parts(outcome: Benchmark) -> list[Part]:
             f"{outcome.classes['evaluated']} other classes ({outcome.images['evaluated']} images).",
             tables=[shown],
             note="Behind the best: the paired difference of MAP@R, with its 95% interval over seeds "
-            f"(Student's t) and over test classes (bootstrap). {MARKS}",
+            f"(Student's t) and over test classes (bootstrap). {marks_note(outcome)} {verdict(outcome)}",
         ),
         Part(
             title="How far behind",
-            figures=[differences("differences", {e.title: e.seeds[METRIC] for e in ranked}, behind)],
+            figures=[differences("differences", values, behind)],
             note="Left: MAP@R of each seed, and their mean as a bar. Right: the difference from the best, "
             "with its interval over classes (thick) and over seeds (thin, cut at the edge).",
             level=3,
@@ -65,31 +70,75 @@ def best_runs(folder: Path, outcome: Benchmark) -> list[Path]:
     return [folder / entry.loss for entry in outcome.entries[:SHOWN] if entry.mean]
 
 
+def marks_note(outcome: Benchmark) -> str:
+    """Return what the stars of the table mean, or why there are none."""
+    return MARKS if outcome.seeds > 1 else ONE_SEED
+
+
+def verdict(outcome: Benchmark) -> str:
+    """Return in a sentence whether the best loss beats the features that nobody trained."""
+    best, frozen = outcome.entries[0], outcome.frozen
+    pair = outcome.against_frozen(best.loss)
+    if frozen is None or pair is None:
+        return ""
+    low, high = (_points(end) for end in pair.over_classes)
+    sure = f"{_points(pair.difference)} MAP@R against the {frozen.title}, {low} to {high} over classes"
+    if pair.difference <= 0:
+        return f"No loss beats the {frozen.title}: {best.title}, the best, is at {sure}."
+    what = {"": "choice of classes", "*": "choice of seeds"}.get(pair.marks, "")
+    doubt = f", but the {what} may explain its lead" if what else ""
+    if pair.p_seeds is None:
+        doubt = ", but a single seed cannot tell luck from merit"
+    return f"{best.title} is best{doubt}: {sure}."
+
+
 def benchmark_table(outcome: Benchmark) -> Table:
-    """Return a row per loss, best first: metrics, and how far it is behind the best."""
+    """Return a row per loss, best first: metrics, how far behind the best, and against the frozen features.
+
+    Those are the last row. They take no part in the ranking.
+    """
     rows = [
         Row((entry.title + " (blew up)" * bool(entry.blew_up),), entry.mean, entry.deviation)
         for entry in outcome.entries
     ]
-    left = metric_table(rows, METRICS, ("loss",))
     behind = [outcome.behind(entry.loss) for entry in outcome.entries]
+    above = [_signed(outcome.against_frozen(entry.loss)) for entry in outcome.entries]
+    heads: tuple[str, ...] = ("behind the best", "over seeds", "over classes")
+    if frozen := outcome.frozen:
+        rows.append(Row((frozen.title,), frozen.mean, frozen.deviation, ranked=False))
+        behind.append(outcome.against_frozen(outcome.entries[0].loss))
+        above.append("")
+        heads = (*heads, f"against {frozen.title.split()[0]}")
+    left = metric_table(rows, METRICS, ("loss",))
     cells = [
         (
             Cell("" if pair is None else f"{_points(-pair.difference)} {pair.marks}".strip()),
             Cell("" if pair is None or pair.over_seeds is None else _between(pair.over_seeds)),
             Cell("" if pair is None else _between(pair.over_classes)),
-        )
-        for pair in behind
+            Cell(text),
+        )[: len(heads)]
+        for pair, text in zip(behind, above, strict=True)
     ]
     title = (
-        f"{len(rows)} losses on {outcome.classes['evaluated']} unseen test classes: {outcome.trials} trials "
-        f"and {outcome.seeds} seed{'s' * (outcome.seeds > 1)} each"
+        f"{len(outcome.entries)} losses on {outcome.classes['evaluated']} unseen test classes: "
+        f"{outcome.trials} trial{'s' * (outcome.trials > 1)} and {outcome.seeds} "
+        f"seed{'s' * (outcome.seeds > 1)} each"
     )
     return Table(
-        (*left.heads, "behind the best", "over seeds", "over classes"),
+        (*left.heads, *heads),
         tuple((*row, *more) for row, more in zip(left.rows, cells, strict=True)),
         title=title,
     )
+
+
+def bound_lines(outcome: Benchmark) -> list[str]:
+    """Return a line per loss with best settings on bounds of their ranges: the optimum may lie beyond."""
+    return [
+        f"{entry.title}: {', '.join(f'{key} is on the {end} bound' for key, end in entry.on_bounds.items())} "
+        "of its range; the best may lie beyond it (softwarp tune --space widens a range)"
+        for entry in outcome.entries
+        if entry.on_bounds
+    ]
 
 
 def reality_parts(outcome: RealityCheck) -> list[Part]:
@@ -128,6 +177,10 @@ def published_table(paper: dict[str, Any]) -> Table | None:
 
 def _points(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _signed(pair: Pair | None) -> str:
+    return "" if pair is None else f"{_points(pair.difference)} {pair.marks}".strip()
 
 
 def _between(interval: tuple[float, float]) -> str:

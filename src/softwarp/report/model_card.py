@@ -45,8 +45,9 @@ def model_card(run: Run, config: ModelConfig, *, licence: str | None) -> str:
         settings=yaml.safe_dump(public_settings(recipe), sort_keys=False, allow_unicode=True).strip(),
         data=DATA.get(recipe.data.name, OWN),
         searched=searched,
+        title=loss.title if result.epochs else result.title.capitalize(),
         loss=loss,
-        citations=list(dict.fromkeys((loss.citation, PAPER))),
+        citations=list(dict.fromkeys((loss.citation, PAPER))) if result.epochs else [PAPER],
         metrics=[
             (metric_title(name), figure(name, value), _baseline(result, name))
             for name, value in result.metrics.items()
@@ -68,12 +69,13 @@ def public_settings(recipe: Recipe) -> dict[str, Any]:
 
 def _front(recipe: Recipe, result: Result, licence: str | None) -> ModelCardData:
     """Return what the hub indexes: licence, tags, and the metrics as results of an evaluation."""
+    made_by = result.title.replace(" ", "-")
     return ModelCardData(
         license=licence,
         library_name="softwarp",
         pipeline_tag="image-feature-extraction",
-        tags=["metric-learning", "image-retrieval", recipe.loss.name, recipe.model.backbone],
-        model_name=f"{recipe.loss.name}-{recipe.data.name}",
+        tags=["metric-learning", "image-retrieval", made_by, recipe.model.backbone],
+        model_name=f"{made_by}-{recipe.data.name}",
         eval_results=[
             EvalResult(
                 task_type="image-feature-extraction",

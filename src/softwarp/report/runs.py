@@ -83,7 +83,7 @@ def table_of(entries: Sequence[Entry], metrics: Sequence[str]) -> Table:
     some = [name for name in metrics if all(name in entry.repeats.mean for entry in entries)]
     rows = []
     for entry in entries:
-        words = (entry.title, entry.repeats.runs[0].name, str(len(entry.runs)))
+        words = (entry.title, entry.repeats.runs[0].title, str(len(entry.runs)))
         rows.append(Row(words, entry.repeats.mean, entry.repeats.deviation))
     baselines = [entry.repeats.baseline for entry in entries if entry.repeats.baseline]
     for place, baseline in enumerate(baselines):

@@ -165,6 +165,18 @@ def bound_sentences(study: Study) -> list[str]:
     ]
 
 
+def rising_sentences(study: Study) -> list[str]:
+    """Return a sentence if the best trial was still getting better at its end: more epochs may give more."""
+    looks = [value for _, value in study.best.looks]
+    if len(looks) < 2 or looks[-1] <= max(looks[:-1]):
+        return []
+    epochs = study.best.looks[-1][0]
+    return [
+        f"the curve of the best trial was still rising at its last look, after {epochs} epochs; more "
+        "(phases.0.epochs=...) may give more"
+    ]
+
+
 def importances(study: Study) -> dict[str, float]:
     """Return how much of the variance each key explains, by fANOVA, largest first; empty for few trials."""
     import optuna
