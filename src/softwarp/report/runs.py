@@ -23,7 +23,7 @@ from softwarp.tables import Cell, Row, Table, metric_table
 
 WITHOUT_EMBEDDINGS = Part(title="Images", text="No run has kept its embeddings to show images by.", level=3)
 JudgedOn = tuple[str, str, int, str, tuple[object, ...]]
-METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "nmi", "avg_dtp")
+METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "knn@5", "nmi", "avg_dtp")
 
 
 @dataclass(frozen=True)
