@@ -56,6 +56,7 @@ class Benchmark(BaseModel):
     seeds: int
     classes: dict[str, int]
     images: dict[str, int]
+    closed: bool = False  # whether the evaluated classes train, too, with other images
     entries: tuple[Entry, ...]
     pairs: tuple[Pair, ...]
     recipe: dict[str, Any]  # of the first loss, before the search
@@ -212,6 +213,7 @@ def read_benchmark(
         seeds=seeds,
         classes=run.classes.model_dump(),
         images=run.images.model_dump(),
+        closed=run.closed,
         entries=tuple(entries),
         pairs=tuple(compare_all({entry.loss: entry.seeds[METRIC] for entry in ranked}, classes)),
         recipe=write_out(next(iter(recipes.values()))),

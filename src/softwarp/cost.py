@@ -71,8 +71,8 @@ def estimate(trainings: Sequence[Training], folder: Path) -> Cost:
             sizes[plan] = _sizes(recipe)
         steps = sizes[plan].batches * sum(phase.epochs for phase in recipe.phases)
         each = step + _loss_seconds(recipe, sizes[plan].classes) - first
-        seconds += training.times * (steps * each + (training.looks + 1) * sizes[plan].queries * image)
-        embeddings = 4 * sizes[plan].queries * recipe.model.embedding_size
+        seconds += training.times * (steps * each + (training.looks + 1) * sizes[plan].judged * image)
+        embeddings = 4 * sizes[plan].judged * recipe.model.embedding_size
         kept += training.times * training.kept * (weights + embeddings)
     running = OPTIMIZER_COPIES * CHECKPOINTS * weights
     return Cost(sum(training.times for training in trainings), seconds, kept, running)
@@ -84,13 +84,14 @@ class Sizes:
 
     batches: int
     classes: int
-    queries: int
+    judged: int
 
 
 def _sizes(recipe: Recipe) -> Sizes:
     source = _source(recipe)
     batches = build_batches(recipe.batches, source.labels, recipe.seed)
-    return Sizes(len(batches), len(source.names), len(source.query_labels))
+    judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
+    return Sizes(len(batches), len(source.names), judged)
 
 
 def _source(recipe: Recipe) -> Source:

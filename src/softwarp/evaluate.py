@@ -21,6 +21,7 @@ from softwarp.metrics.checks import Array, Labels, numbered
 
 NOTHING = (torch.empty(0), torch.empty(0, dtype=torch.long))
 FAMILIES = ("retrieval", "clustering", "geometry")
+KNN = (5,)  # K of the votes that runs on closed sets report
 
 
 @torch.no_grad()

@@ -56,7 +56,7 @@ def benchmark(
         tasks_of,
     )
     from softwarp.commands.progress import bars_until_stopped, note
-    from softwarp.commands.recipes import choose
+    from softwarp.commands.recipes import choose, protocol_of
     from softwarp.files import write_json
     from softwarp.memory import freed_memory_kept
     from softwarp.report.benchmark import MARKS, benchmark_table
@@ -68,6 +68,7 @@ def benchmark(
     recipes = recipe_for_each(judged_once(recipe), parse_losses(losses))
     if not dry_run:
         open_benchmark(output, recipes, trials=trials)
+    note(protocol_of(next(iter(recipes.values()))))
     note(_plan(recipes, output, trials, seeds))
     if dry_run:
         return

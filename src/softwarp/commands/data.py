@@ -72,8 +72,8 @@ def check(
 ) -> None:
     """Show what training will do with these images, and decode each of them once.
 
-    Lists classes, splits, which classes are held out, what is left out and which images cannot be read. The
-    exit code is 1 if training would refuse or an image is broken.
+    Lists classes, splits, which classes or images are held out, what is left out and which images cannot be
+    read. The exit code is 1 if training would refuse or an image is broken.
     """
     from softwarp.data.check import check_images, foresee
     from softwarp.data.tables import TABLES, layout_of, read_table
@@ -93,6 +93,8 @@ def check(
     _show(table, test)
     for note in table.notes:
         _say(note)
+    if test.note:
+        _say(test.note)
     for image in broken:
         _say(f"broken: {image.reason}")
     if broken:
@@ -154,8 +156,10 @@ def _what_training_does(prospect: "Prospect") -> str:
     trained, judged = prospect.trained, prospect.judged
     if prospect.refusal or trained is None or judged is None:
         return f"training would refuse: {prospect.refusal}"
+    if prospect.closed:
+        return prospect.protocol
     return (
-        f"trains on {len(trained.classes):,} classes ({trained.images:,} images), is judged on "
+        f"trains on {len(trained.classes):,} classes ({trained.images:,} images), open set: is judged on "
         f"{len(judged.classes):,} held-out classes ({judged.images:,} images): {_some(judged.classes)}"
     )
 

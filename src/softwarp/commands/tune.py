@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softwarp.commands.recipes import Words, choose
+from softwarp.commands.recipes import Words, choose, protocol_of
 from softwarp.files import printable
 
 if TYPE_CHECKING:
@@ -80,9 +80,11 @@ def tune(
         "storage": storage,
         "prune": prune,
     }
-    from softwarp.commands.progress import bars_until_stopped
+    from softwarp.commands.progress import bars_until_stopped, note
     from softwarp.memory import freed_memory_kept
 
+    judged = recipe.evaluation.model_copy(update={"split": "validation"})
+    note(protocol_of(recipe.model_copy(update={"evaluation": judged})))
     with freed_memory_kept(), bars_until_stopped(folder) as progress:
         if strategy == "paper":
             from softwarp.paper_strategy import search_like_the_paper

@@ -364,10 +364,11 @@ def _quarter(count: int) -> Positions:
 
 def _keep_images(labels: Positions, division: Division, validation: Positions) -> Division:
     """The division of a fold with some images of its training classes kept: given ones, or a quarter."""
-    given = np.intersect1d(division.train, validation)
-    kept = given if len(given) else held_out_images(labels, division.train)
+    kept = np.intersect1d(division.train, validation)
     kept = kept[np.isin(labels[kept], labels[np.setdiff1d(division.train, kept)])]
-    return replace(division, train=np.setdiff1d(division.train, kept), kept=kept)
+    if not len(kept):
+        kept = held_out_images(labels, division.train)
+    return replace(division, train=np.setdiff1d(division.train, kept), kept=kept if len(kept) else None)
 
 
 def _left_out(labels: Positions, split: Judged, names: Sequence[str] | None) -> str:

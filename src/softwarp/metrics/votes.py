@@ -69,4 +69,5 @@ def _has_positives(asked: Tensor, known: Tensor, *, among_themselves: bool) -> T
     if not among_themselves:
         return torch.isin(asked, known)
     _, place, counts = torch.unique(asked, return_inverse=True, return_counts=True)
-    return counts[place] > 1
+    several: Tensor = counts[place] > 1
+    return several

@@ -27,13 +27,14 @@ def benchmark_parts(outcome: Benchmark) -> list[Part]:
     behind = {title: pair for title, pair in found.items() if pair is not None}
     epochs = sum(phase["epochs"] for phase in outcome.recipe["phases"])
     shown = benchmark_table(outcome)
+    held_out, which = ("images", "of these") if outcome.closed else ("classes", "other")
     return [
         Part(
             title=shown.title,
             text=f"Every loss was trained with the same network, batches and {epochs} epochs. "
-            f"{outcome.trials} settings of each were compared on validation classes by MAP@R; the best was "
-            f"trained on {outcome.classes['train']} classes with {outcome.seeds} seed(s) and judged once on "
-            f"{outcome.classes['evaluated']} other classes ({outcome.images['evaluated']} images).",
+            f"{outcome.trials} settings of each were compared on validation {held_out} by MAP@R; the best "
+            f"was trained on {outcome.classes['train']} classes with {outcome.seeds} seed(s) and judged once "
+            f"on {outcome.classes['evaluated']} {which} classes ({outcome.images['evaluated']} images).",
             tables=[shown],
             note="Behind the best: the paired difference of MAP@R, with its 95% interval over seeds "
             f"(Student's t) and over test classes (bootstrap). {MARKS}",
@@ -81,8 +82,11 @@ def benchmark_table(outcome: Benchmark) -> Table:
         )
         for pair in behind
     ]
+    judged = f"{outcome.classes['evaluated']} unseen test classes"
+    if outcome.closed:
+        judged = f"{outcome.images['evaluated']} test images of known classes"
     title = (
-        f"{len(rows)} losses on {outcome.classes['evaluated']} unseen test classes: {outcome.trials} trials "
+        f"{len(rows)} losses on {judged}: {outcome.trials} trials "
         f"and {outcome.seeds} seed{'s' * (outcome.seeds > 1)} each"
     )
     return Table(
