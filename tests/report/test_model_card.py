@@ -80,3 +80,10 @@ def test_how_it_was_measured_is_said(tmp_path, changes, words):
     text = card_of(finished(tmp_path, **changes))
     assert words in text
     assert ("If settings were chosen" in text) == ("split" in changes)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_it_says_whether_the_classes_were_trained_on(tmp_path, closed):
+    text = card_of(finished(tmp_path, closed=closed))
+    assert ("none of which was trained on" in text) != closed
+    assert ("other images of which were trained on" in text) == closed
