@@ -77,9 +77,9 @@ def train(
         if recipe.data.name != "glyphs":
             find_root(recipe.data.name, recipe.data.root)
         settled = ""
-        if data is None:
+        if data is None and processes.is_main():
             note(protocol_of(recipe))
-        else:
+        if data is not None:
             from softwarp.commands.train_own import settle
 
             recipe, settled = settle(
