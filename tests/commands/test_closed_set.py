@@ -50,8 +50,18 @@ def finished(root):
     return folder, say("train", "--data", root, "--output", folder, *QUICK)
 
 
-def test_the_check_says_what_is_looked_up_where(root):
-    said = say("data", "check", root)
+@pytest.fixture(scope="module")
+def listed(root):
+    """The same images as a CSV file."""
+    files = sorted(path.relative_to(root.parent) for path in root.glob("*/*/*.png"))
+    lines = [f"{file},{file.parts[2]},{file.parts[1]}\n" for file in files]
+    (root.parent / "stripes.csv").write_text("path,label,split\n" + "".join(lines))
+    return root.parent / "stripes.csv"
+
+
+@pytest.mark.parametrize("source", ["root", "listed"])
+def test_the_check_says_what_is_looked_up_where(source, request):
+    said = say("data", "check", request.getfixturevalue(source))
     text = " ".join(said.output.split())
     assert said.exit_code == 0, text
     assert f"--protocol test: {LINE}" in text
@@ -136,6 +146,27 @@ def test_evaluate_compare_and_report_know_it(finished, tmp_path):
     assert "5-NN accuracy" in page
 
 
+def test_a_csv_file_and_a_recipe_are_judged_alike(listed, tmp_path):
+    words = (*QUICK, "phases.0.epochs=0")
+    assert say("train", "--data", listed, "--output", tmp_path / "own", *words).exit_code == 0
+    shown = say("show", "--data", listed, *words)
+    (tmp_path / "recipe.yaml").write_text(shown.stdout)
+    said = say("train", tmp_path / "recipe.yaml", "--output", tmp_path / "recipe")
+    assert said.exit_code == 0, said.output
+    assert LINE in said.stderr
+    files = [[item.file for item in Run(tmp_path / name).items(gallery=True)] for name in ("own", "recipe")]
+    assert files[0] == files[1]
+    assert len(files[0]) == 32
+
+
+def test_a_benchmark_says_it_before_anything_is_trained(root, tmp_path):
+    words = ("--losses", "arcface,proxy_anchor", "batches.classes=4", "--dry-run", "phases.0.epochs=2")
+    said = say("benchmark", "--data", root, "--output", tmp_path / "study", *QUICK, *words)
+    assert said.exit_code == 0, said.output
+    assert LINE in said.stderr
+    assert not (tmp_path / "study").exists()
+
+
 def test_validation_holds_images_out_and_searches_among_the_rest(root, tmp_path):
     words = ("--protocol", "validation", "phases.0.epochs=0")
     said = say("train", "--data", root, "--output", tmp_path / "run", *QUICK, *words)
@@ -153,6 +184,15 @@ def test_a_search_is_judged_on_held_out_images(root, tmp_path):
     assert "8 validation images are looked up among 24 training images" in said.stderr
     result = Run(tmp_path / "study" / "trial-0000").result()
     assert (result.closed, result.images.evaluated) == (True, 8)
+
+
+def test_a_search_by_folds_holds_out_classes_and_says_so(root, tmp_path):
+    words = ("--trials", 1, "--folds", 2, "batches.classes=4", *QUICK)
+    said = say("tune", "--data", root, "--output", tmp_path / "study", *words)
+    assert said.exit_code == 0, said.output
+    assert "open set: 4 classes train, 4 others are judged" in said.stderr
+    result = Run(tmp_path / "study" / "trial-0000" / "fold-0").result()
+    assert (result.closed, result.images.train) == (False, 16)
 
 
 @pytest.mark.slow

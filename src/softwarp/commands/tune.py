@@ -82,9 +82,11 @@ def tune(
     }
     from softwarp.commands.progress import bars_until_stopped, note
     from softwarp.memory import freed_memory_kept
+    from softwarp.tune import fold_runs
 
     judged = recipe.evaluation.model_copy(update={"split": "validation"})
-    note(protocol_of(recipe.model_copy(update={"evaluation": judged})))
+    first, _ = fold_runs(recipe.model_copy(update={"evaluation": judged}), folder, folds)[0]
+    note(protocol_of(first))
     with freed_memory_kept(), bars_until_stopped(folder) as progress:
         if strategy == "paper":
             from softwarp.paper_strategy import search_like_the_paper
