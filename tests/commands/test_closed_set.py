@@ -4,11 +4,16 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from support import references_metrics as references
+from support.pictures import pictures
 from typer.testing import CliRunner
 
+import softwarp
 from softwarp.cli import app
 from softwarp.data.packing import draw_pairs
+from softwarp.data.sources import load_source
 from softwarp.data.tables import read_table
 from softwarp.runs import Run
 
@@ -133,6 +138,26 @@ def test_the_choice_looked_at_held_out_images_and_held_out_classes(finished):
         assert {item.file.split("/")[0] for item in run.items()} == {"train"}
 
 
+def test_held_out_images_were_looked_up_among_those_that_trained(finished, root):
+    run = Run(finished[0] / "choice" / "fold-0")
+    recipe, model = run.recipe(), softwarp.load(run.folder)
+    settings = recipe.data.model_dump(exclude={"workers"})
+    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    kept = source.kept.paths_without(torch.tensor([], dtype=torch.long))
+    assert not set(kept) & set(source.train_items.files)
+    queries, gallery = (
+        model.embed([root / file for file in files]) for files in (kept, source.train_items.files)
+    )
+    sides = (queries, source.kept_labels, gallery, source.labels)
+    nobody = [-1] * len(kept)
+    rows = references.retrieval(*(np.asarray(side) for side in sides), nobody, (1,), model.distance)
+    expected = {
+        source.names[label]: row["map@r"] for label, row in zip(source.kept_labels, rows, strict=True)
+    }
+    found = run.history()[-1]["held_out_images"]["1.0"]  # at the end of training, as the model is
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 def test_evaluate_compare_and_report_know_it(finished, tmp_path):
     folder, _ = finished
     measured = json.loads(say("evaluate", folder, "--json").stdout)["metrics"]
@@ -229,3 +254,24 @@ def test_knn_of_files_with_a_gallery(finished, tmp_path):
     asked = json.loads(say(*words, "--knn-ks", "5").stdout)["metrics"]
     assert asked["knn@5"] == pytest.approx(Run(finished[0]).result().metrics["knn@5"])
     assert "knn@5" not in json.loads(say(*words).stdout)["metrics"]
+
+
+def test_test_images_with_nothing_to_find_are_named_and_left_out(tmp_path):
+    known = [
+        f"{split}/{name}/{number}.jpg" for split in ("train", "test") for name in "abc" for number in (0, 1)
+    ]
+    said = say("data", "check", pictures(tmp_path, *known, "test/new/0.jpg"))
+    text = " ".join(said.output.split())
+    assert said.exit_code == 0, text
+    assert "left out: 1 test image of 1 class without an image to find: 'new'" in text
+    assert "the same 3 classes train and are judged; 6 test images" in text
+
+
+def test_a_slip_in_a_split_by_classes_is_still_refused(tmp_path):
+    files = [f"train/{name}/0.jpg" for name in "abcd"] + [
+        f"test/{name}/{k}.jpg" for name in "defg" for k in (0, 1)
+    ]
+    said = say("data", "check", pictures(tmp_path, *files))
+    text = " ".join(said.output.split())
+    assert said.exit_code == 1
+    assert "class 'd' is in both training and evaluation (1 of 4 evaluated classes: 'd')" in text
