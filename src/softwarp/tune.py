@@ -106,7 +106,7 @@ def search(
         start: folder of a trial whose checkpoint all trials start from.
     """
     space = dict(space_of(recipe) if space is None else space)
-    _check(recipe, space, trials, hours, sampler, objective)
+    check_search(recipe, space, trials, hours, sampler, objective)
     judged = judged_recipe(recipe, objective=objective, prune=prune)
     what: dict[str, Any] = {"objective": objective, "folds": folds}
     with named_full_disk(folder):
@@ -197,7 +197,7 @@ def _refuse_another(file: Path, asked: Mapping[str, Any]) -> None:
     )
 
 
-def _check(
+def check_search(
     recipe: Recipe,
     space: Mapping[str, Parameter],
     trials: int | None,
@@ -205,6 +205,7 @@ def _check(
     sampler: str,
     objective: str,
 ) -> None:
+    """Raise a ValueError for what `search` would refuse before it begins."""
     if (trials is None) == (hours is None):
         raise ValueError("give a budget: either --trials or --hours")
     if (trials if hours is None else hours) <= 0:  # type: ignore[operator]

@@ -82,8 +82,10 @@ def tune(
     }
     from softwarp.commands.progress import bars_until_stopped, note
     from softwarp.memory import freed_memory_kept
-    from softwarp.tune import fold_runs
+    from softwarp.tune import check_search, fold_runs, space_of
 
+    if strategy is None:  # a mistake is said before anything else
+        check_search(recipe, space_of(recipe, changes), options["trials"], hours, sampler, objective)
     judged = recipe.evaluation.model_copy(update={"split": "validation"})
     first, _ = fold_runs(recipe.model_copy(update={"evaluation": judged}), folder, folds)[0]
     note(protocol_of(first))
@@ -95,7 +97,7 @@ def tune(
                 recipe, folder, changes=changes, progress=progress, **options
             )
         else:
-            from softwarp.tune import search, space_of
+            from softwarp.tune import search
 
             study = search(recipe, folder, space=space_of(recipe, changes), progress=progress, **options)
             studies, best = {"": study}, study.best_recipe()
