@@ -70,6 +70,9 @@ def test_time_counts_every_image_that_is_trained_or_embedded():
     assert Work(100, 30, choosing=False).seconds(only_embedding, 5) == 200 + 60
     # four looks at four shares, the start and the end
     assert Work(100, 30, choosing=True).seconds(only_embedding, 8) == 18 * 100 + 400 + 60
+    # in a closed set a look embeds the half that trains, too
+    closed = Work(100, 30, choosing=True, closed=True)
+    assert closed.seconds(only_embedding, 8) == 2 * 18 * 100 + 400 + 60
     assert Work(100, 30, choosing=False, observed=9).seconds(only_embedding, 5) == 200 + 60 + 5 * 9
 
 

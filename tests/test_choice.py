@@ -1,8 +1,10 @@
+import json
+
 import pytest
 import torch
 from support.pictures import pictures
 
-from softwarp.choice import FOLD_SEED, choose, fold_recipes, read_looks, trained_as, why_not
+from softwarp.choice import FOLD_SEED, Choice, choose, fold_recipes, read_looks, trained_as, why_not
 from softwarp.data.splits import SplitPlan, divide
 from softwarp.models.backbones import build_backbone
 from softwarp.own_data import settings_for
@@ -141,3 +143,64 @@ def test_a_curve_that_ends_at_its_best_is_still_rising(last, rising):
     assert choose(values).still_rising() == rising
     del values[4, 1.0]
     assert not choose(values).still_rising()  # a single look shows no curve
+
+
+def on_both(images, held_out_classes):
+    """The choice between the frozen features and one candidate, of 50% everywhere if nothing is said."""
+    frozen = (0, 0.0)
+    return choose(
+        {frozen: classes(0.5), (4, 1.0): held_out_classes}, {frozen: classes(0.5), (4, 1.0): images}
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "held_out_classes", "epochs"),
+    [
+        (classes(0.6, 0.01), classes(0.55, 0.01), 4),
+        (classes(0.6, 0.01), classes(0.5, 0.1), 4),  # neither better nor worse
+        (classes(0.6, 0.01), classes(0.49, 0.1), 4),  # worse, but perhaps by chance
+        (classes(0.6, 0.01), classes(0.45, 0.01), 0),  # surely worse
+        (classes(0.6, 0.4), classes(0.55, 0.01), 0),  # better, but perhaps by chance
+        (classes(0.45, 0.01), classes(0.7, 0.01), 0),  # what is judged is worse
+    ],
+)
+def test_in_a_closed_set_held_out_images_decide_and_held_out_classes_may_object(
+    images, held_out_classes, epochs
+):
+    assert on_both(images, held_out_classes).chosen.epochs == epochs
+
+
+def test_in_a_closed_set_the_best_on_held_out_images_is_chosen():
+    images = {(0, 0.0): classes(0.5), (2, 1.0): classes(0.7, 0.01), (4, 1.0): classes(0.6, 0.01)}
+    others = {(0, 0.0): classes(0.5), (2, 1.0): classes(0.5, 0.01), (4, 1.0): classes(0.9, 0.01)}
+    choice = choose(others, images)
+    assert (choice.chosen.epochs, choice.best.epochs) == (2, 2)
+    assert choice.chosen.images.map_at_r == pytest.approx(0.7)
+    assert choice.chosen.map_at_r == pytest.approx(0.5)
+    assert Choice.model_validate_json(choice.model_dump_json(by_alias=True)) == choice
+
+
+def test_the_sentence_of_a_closed_set_has_both_differences():
+    said = on_both(classes(0.6, 0.01), classes(0.52, 0.01)).sentence()
+    assert "4 epochs (+10.0 MAP@R" in said
+    assert "held-out images" in said
+    assert "; +2.0 MAP@R on 12 training classes" in said
+    assert said.count("95% interval") == 2
+    worse = on_both(classes(0.6, 0.01), classes(0.4, 0.01)).sentence()
+    assert "the frozen features" in worse
+    assert "loses on new classes" in worse
+    assert "-10.0" in worse
+    assert "beyond chance" in on_both(classes(0.6, 0.4), classes(0.5)).sentence()
+
+
+def test_a_choice_of_before_closed_sets_is_read():
+    choice = choose({(0, 0.0): classes(0.5), (4, 1.0): classes(0.6, 0.01)})
+    content = json.loads(choice.model_dump_json(by_alias=True))
+    for each in (content["chosen"], content["best"], *content["candidates"]):
+        del each["images"]
+    assert Choice.model_validate(content) == choice
+
+
+def test_looks_at_held_out_images_are_read_by_their_own_key():
+    rows = [{"epoch": 2, "interpolations": {"1.0": {"a": 0.1}}, "held_out_images": {"1.0": {"b": 0.2}}}]
+    assert read_looks([rows], "held_out_images") == {(2, 1.0): {"b": 0.2}}

@@ -71,6 +71,7 @@ class Benchmark(BaseModel):
     seeds: int
     classes: dict[str, int]
     images: dict[str, int]
+    closed: bool = False  # whether the evaluated classes train, too, with other images
     entries: tuple[Entry, ...]
     pairs: tuple[Pair, ...]
     frozen: Frozen | None = None  # earlier versions had none
@@ -284,6 +285,7 @@ def read_benchmark(
         seeds=seeds,
         classes=run.classes.model_dump(),
         images=run.images.model_dump(),
+        closed=run.closed,
         entries=tuple(entries),
         pairs=tuple(compare_all(values, classes)),
         frozen=None if frozen is None else _read_frozen(folder / FROZEN, frozen, values, classes, seeds),

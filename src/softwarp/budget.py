@@ -60,6 +60,7 @@ class Work:
         choosing: whether the halves of the training classes judge each other first.
         seeds: number of final models.
         observed: images whose distance to their proxies is measured after every epoch of a final model.
+        closed: whether a look also embeds the half that trains, to look held-out images up there.
     """
 
     trained: int
@@ -67,6 +68,7 @@ class Work:
     choosing: bool
     seeds: int = 1
     observed: int = 0
+    closed: bool = False
 
     def seconds(self, pace: Pace, epochs: int) -> float:
         """Return how long it takes; a run starts with two passes over its images, for head and rates."""
@@ -76,6 +78,8 @@ class Work:
     def fold(self, pace: Pace, epochs: int, every: int) -> float:
         """Return how long one of the runs that choose takes, with a look after so many epochs each."""
         looks = epochs // every * (len(SHARES) - 1) + 2  # at every share; of the start and the end
+        if self.closed:
+            looks *= 2
         return self.trained / FOLDS * (pace.train * epochs + pace.embed * (looks + 2)) + pace.save * epochs
 
     def final(self, pace: Pace, epochs: int) -> float:

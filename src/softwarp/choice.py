@@ -1,4 +1,7 @@
-"""Which model is handed out: the frozen one or a trained one, decided on training classes held out."""
+"""Which model is handed out: the frozen one or a trained one, decided on training classes held out.
+
+In a closed set, where new images of the training classes are looked up, also on held-out images of these.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -21,6 +24,15 @@ Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and 
 FROZEN = (0, 0.0)
 
 
+class Verdict(BaseModel):
+    """What held-out images of the training classes say of a model: MAP@R, each class alike."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    map_at_r: float
+    difference: float  # from the frozen features
+    interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
+
+
 class Candidate(BaseModel):
     """A model that could be handed out, and what held-out classes say of it: MAP@R, each class alike."""
 
@@ -30,6 +42,16 @@ class Candidate(BaseModel):
     map_at_r: float
     difference: float  # from the frozen features
     interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
+    images: Verdict | None = None  # in a closed set
+
+    @property
+    def deciding(self) -> "Verdict | Candidate":
+        """What it has to beat the frozen features by: on held-out images, or else on held-out classes."""
+        return self.images or self
+
+    def surely_better(self) -> bool:
+        """Return whether it beats the frozen features beyond chance, and on no side is surely worse."""
+        return self.deciding.interval[0] > 0 and self.interval[1] >= 0
 
 
 class Choice(BaseModel):
@@ -50,15 +72,14 @@ class Choice(BaseModel):
     def sentence(self) -> str:
         """Return in words which candidate it was and how sure that is."""
         shown = self.chosen if self.chosen.epochs else self.best
-        low, high = (f"{100 * end:+.1f}" for end in shown.interval)
-        sure = (
-            f"{100 * shown.difference:+.1f} MAP@R against the frozen features on {self.classes} training "
-            f"classes, each held out once, 95% interval {low} to {high}"
-        )
+        sure = _sure(shown, self.classes)
         if self.chosen.epochs:
             return f"chosen: {_name(self.chosen)} ({sure})"
         what = f"the best, {_name(self.best)}: {sure}" if self.best.epochs else "none was better"
-        return f"chosen: the frozen features, because no trained model beat them beyond chance ({what})"
+        worse = self.best.deciding.interval[0] > 0  # though better on held-out images
+        why = "no trained model beat them beyond chance"
+        why = "what training gains on new images it surely loses on new classes" if worse else why
+        return f"chosen: the frozen features, because {why} ({what})"
 
 
 def why_not(labels: torch.Tensor, *, choosing: bool) -> str:
@@ -82,49 +103,77 @@ def why_not(labels: torch.Tensor, *, choosing: bool) -> str:
     return "in one half of the training classes each has a single image and cannot judge; add images"
 
 
-def choose(values: Values) -> Choice:
+def choose(values: Values, images: Values | None = None) -> Choice:
     """Return the candidate of highest MAP@R that beats the frozen one beyond chance, or else the frozen one.
 
     Beyond chance: the 95% interval of the difference, over classes, lies above zero. Classes that one of the
     candidates has no value for are left out of all.
+
+    Args:
+        values: what held-out classes say.
+        images: in a closed set, what held-out images of the training classes say. These then decide, and a
+            candidate that is beyond chance worse on held-out classes is none.
 
     >>> looks = {(0, 0.0): [0.1, 0.2, 0.3], (4, 0.5): [0.3, 0.4, 0.6], (4, 1.0): [0.9, 0.0, 0.9]}
     >>> choice = choose({key: dict(zip("abc", values)) for key, values in looks.items()})
     >>> choice.best.share, choice.chosen.share
     (1.0, 0.5)
     """
+    classes, verdicts = _verdicts(values)
+    of_images = {} if images is None else _verdicts(images)[1]
+    candidates = [
+        Candidate(epochs=key[0], share=key[1], **dict(each), images=of_images.get(key))
+        for key, each in verdicts.items()
+    ]
+    surely = [each for each in candidates if each.surely_better()] or candidates[:1]
+    best, chosen = (max(group, key=lambda each: each.deciding.map_at_r) for group in (candidates, surely))
+    return Choice(classes=classes, chosen=chosen, best=best, candidates=tuple(candidates))
+
+
+def _verdicts(values: Values) -> tuple[int, dict[tuple[int, float], Verdict]]:
+    """The number of classes that judge all candidates, and what they say of each, the frozen one first."""
     classes = sorted(set.intersection(*(set(each) for each in values.values())))
     wide = torch.float64
     table = {key: torch.tensor([each[name] for name in classes], dtype=wide) for key, each in values.items()}
-    candidates = [_candidate(key, value, table[FROZEN]) for key, value in sorted(table.items())]
-    surely = [each for each in candidates if each.interval[0] > 0] or candidates[:1]
-    best, chosen = (max(group, key=lambda each: each.map_at_r) for group in (candidates, surely))
-    return Choice(classes=len(classes), chosen=chosen, best=best, candidates=tuple(candidates))
+    return len(classes), {key: _verdict(value, table[FROZEN]) for key, value in sorted(table.items())}
 
 
-def _candidate(key: tuple[int, float], values: torch.Tensor, frozen: torch.Tensor) -> Candidate:
+def _verdict(values: torch.Tensor, frozen: torch.Tensor) -> Verdict:
     differences = values - frozen
     interval = t_interval(differences.tolist()) if len(values) > 1 else (-1.0, 1.0)  # MAP@R is within 0..1
-    return Candidate(
-        epochs=key[0],
-        share=key[1],
-        map_at_r=float(values.mean()),
-        difference=float(differences.mean()),
-        interval=interval,
-    )
+    return Verdict(map_at_r=float(values.mean()), difference=float(differences.mean()), interval=interval)
 
 
-def read_looks(histories: Sequence[Sequence[Mapping[str, Any]]]) -> dict[tuple[int, float], dict[str, float]]:
+def _sure(candidate: Candidate, classes: int) -> str:
+    """What the held-out classes, and in a closed set first the held-out images, say of a candidate."""
+
+    def said(verdict: Verdict | Candidate, where: str) -> str:
+        low, high = (f"{100 * end:+.1f}" for end in verdict.interval)
+        return f"{100 * verdict.difference:+.1f} MAP@R {where}, 95% interval {low} to {high}"
+
+    if candidate.images is None:
+        where = f"against the frozen features on {classes} training classes, each held out once"
+        return said(candidate, where)
+    images = said(candidate.images, "against the frozen features on held-out images of training classes")
+    return f"{images}; {said(candidate, f'on {classes} training classes, each held out once')}"
+
+
+def read_looks(
+    histories: Sequence[Sequence[Mapping[str, Any]]], key: str = "interpolations"
+) -> dict[tuple[int, float], dict[str, float]]:
     """Return what the runs of all folds saw at their looks; their classes are put together.
+
+    Args:
+        key: of the rows: `interpolations` for held-out classes, `held_out_images` for images.
 
     >>> read_looks([[{"epoch": 3, "interpolations": {"0.0": {"a": 0.5}, "1.0": {"a": 0.7}}}, {"epoch": 4}]])
     {(0, 0.0): {'a': 0.5}, (3, 1.0): {'a': 0.7}}
     """
     found: dict[tuple[int, float], dict[str, float]] = {}
     for row in (row for history in histories for row in history):
-        for share, classes in row.get("interpolations", {}).items():
-            key = (row["epoch"], float(share)) if float(share) else FROZEN
-            found.setdefault(key, {}).update(classes)
+        for share, classes in row.get(key, {}).items():
+            look = (row["epoch"], float(share)) if float(share) else FROZEN
+            found.setdefault(look, {}).update(classes)
     return found
 
 

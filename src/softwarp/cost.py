@@ -67,7 +67,7 @@ class Sizes:
     batches: int
     classes: int
     images: int
-    queries: int
+    judged: int
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Pace:
         """Return the seconds of all trainings of one kind: starts, steps, looks."""
         recipe, sizes = training.recipe, self.sizes_of(training.recipe)
         epochs = sum(phase.epochs for phase in recipe.phases)
-        embedded = (training.looks + 1 + recipe.evaluation.baseline) * sizes.queries
+        embedded = (training.looks + 1 + recipe.evaluation.baseline) * sizes.judged
         embedded += _at_start(recipe, sizes)
         embedded += max(1, epochs) * min(recipe.evaluation.avg_dtp_images, sizes.images)
         return training.times * (sizes.batches * epochs * self.step_of(recipe) + embedded * self.image)
@@ -136,7 +136,7 @@ def _with_steps_to_time(recipe: Recipe) -> Recipe:
 def cost_of(trainings: Sequence[Training], pace: Pace) -> Cost:
     """Return what trainings take at this pace."""
     embeddings = [
-        4 * pace.sizes_of(each.recipe).queries * each.recipe.model.embedding_size for each in trainings
+        4 * pace.sizes_of(each.recipe).judged * each.recipe.model.embedding_size for each in trainings
     ]
     return Cost(
         trainings=sum(each.times for each in trainings),
@@ -156,7 +156,8 @@ def _at_start(recipe: Recipe, sizes: Sizes) -> int:
 def _sizes(recipe: Recipe) -> Sizes:
     source, recipe = _source(recipe), fit_batches(recipe)
     batches = build_batches(recipe.batches, source.labels, recipe.seed)
-    return Sizes(len(batches), len(source.names), len(source.labels), len(source.query_labels))
+    judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
+    return Sizes(len(batches), len(source.names), len(source.labels), judged)
 
 
 def _source(recipe: Recipe) -> Source:
@@ -186,7 +187,7 @@ def _seconds_per_image(job: Job) -> float:
     job.judged.eval()
 
     def act() -> None:
-        embed_images(job.judged, job.source.queries, device=job.accelerator.device, items=items)
+        embed_images(job.queries, job.source.judged, device=job.accelerator.device, items=items)
 
     return _timed(act) / len(items)
 

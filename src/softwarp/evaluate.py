@@ -14,12 +14,14 @@ from softwarp.metrics import (
     bootstrap_over_classes,
     clustering_metrics,
     geometry_metrics,
+    knn_per_query,
     retrieval_per_query,
 )
 from softwarp.metrics.checks import Array, Labels, numbered
 
 NOTHING = (torch.empty(0), torch.empty(0, dtype=torch.long))
 FAMILIES = ("retrieval", "clustering", "geometry")
+KNN = (5,)  # K of the votes that runs on closed sets report
 
 
 @torch.no_grad()
@@ -86,14 +88,24 @@ def ks_within(ks: Sequence[int], embeddings: Tensor, gallery: Tensor | None) -> 
 def map_at_r_per_class(
     arrays: Mapping[str, Tensor], names: Sequence[str], *, distance: str
 ) -> dict[str, float]:
-    """Return the MAP@R of each class, the mean over its queries; a class of one image has none.
+    """Return the MAP@R of each class, the mean over its queries; a class with nothing to find has none.
+
+    Args:
+        arrays: `embeddings` and `labels`; with `gallery` and `gallery_labels`, these are searched.
 
     >>> arrays = {"embeddings": torch.tensor([[0.0], [1.0], [5.0]]), "labels": torch.tensor([1, 1, 0])}
     >>> map_at_r_per_class(arrays, ["owl", "wren"], distance="euclidean")
     {'wren': 1.0}
     """
     labels = arrays["labels"]
-    values = retrieval_per_query(arrays["embeddings"], labels, ks=(1,), distance=distance)["map@r"].cpu()
+    values = retrieval_per_query(
+        arrays["embeddings"],
+        labels,
+        gallery=arrays.get("gallery"),
+        gallery_labels=arrays.get("gallery_labels"),
+        ks=(1,),
+        distance=distance,
+    )["map@r"].cpu()
     asked = labels[~values.isnan()].unique().tolist()
     return {names[label]: float(values[labels == label].nanmean()) for label in asked}
 
@@ -108,6 +120,7 @@ def measure(
     ks: Sequence[int] | None = None,
     map_ks: Sequence[int] = (),
     ndcg_ks: Sequence[int] = (),
+    knn_ks: Sequence[int] = (),
     distance: str = "euclidean",
     bootstrap: int = 0,
     seed: int = 0,
@@ -118,6 +131,7 @@ def measure(
     Args:
         labels: of the embeddings, numbers or text; `gallery_labels` of the gallery, and the same label means
             the same class.
+        knn_ks: K of `knn@K`, the accuracy of a vote of the K nearest.
         families: any of retrieval, clustering, geometry; the last two use only `embeddings`.
         bootstrap: number of resamples; 0 for no intervals.
         advance: called with the share of the work just done.
@@ -152,6 +166,9 @@ def measure(
             distance=distance,
             advance=step,
         )
+        if knn_ks:
+            sides: dict[str, Any] = {"gallery": gallery, "gallery_labels": gallery_labels}
+            values |= knn_per_query(embeddings, labels, ks=knn_ks, distance=distance, **sides)
         without = int(values["map@r"].isnan().sum())
         if without == len(embeddings):
             raise ValueError("no query has another embedding of its class to find; check the labels")

@@ -264,7 +264,15 @@ class EvaluationPart(Part):
 
     def plan(self) -> SplitPlan:
         """Return which classes train and which are judged."""
-        return SplitPlan(self.split, self.fold, self.folds, self.fold_seed, self.fold_of, self.test_classes)
+        return SplitPlan(
+            self.split,
+            self.fold,
+            self.folds,
+            self.fold_seed,
+            self.fold_of,
+            self.test_classes,
+            images=bool(self.interpolations),  # which are chosen by held-out classes and images
+        )
 
     @model_validator(mode="after")
     def _fold_exists(self) -> "EvaluationPart":

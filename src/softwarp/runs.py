@@ -76,6 +76,7 @@ class Result(BaseModel):
     split: Literal["validation", "test"]
     classes: Counts
     images: Counts
+    closed: bool = False  # whether the evaluated classes train, too, with other images
     metrics: dict[str, float]
     baseline: dict[str, float] | None = None  # the untrained model's pooled features
     epochs: int

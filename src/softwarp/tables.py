@@ -211,9 +211,11 @@ def _read(text: str) -> Cell:
 def metric_title(name: str) -> str:
     """Return a metric's name as a table heading.
 
-    >>> metric_title("recall@1"), metric_title("map@r")
-    ('Recall@1', 'MAP@R')
+    >>> metric_title("recall@1"), metric_title("map@r"), metric_title("knn@5")
+    ('Recall@1', 'MAP@R', '5-NN accuracy')
     """
+    if name.startswith("knn@"):
+        return f"{name.removeprefix('knn@')}-NN accuracy"
     return TITLES.get(name, name[:1].upper() + name[1:].replace("_", " "))
 
 

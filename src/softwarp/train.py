@@ -14,10 +14,11 @@ from softwarp import processes
 from softwarp.bars import decoding_bar, show_bars, show_download, show_note
 from softwarp.data.images import Batch
 from softwarp.data.sources import Items, load_source
-from softwarp.evaluate import embed_images, ks_within, map_at_r_per_class, measure
+from softwarp.evaluate import KNN, embed_images, ks_within, map_at_r_per_class, measure
 from softwarp.job import Job, prepare, start_accelerator, start_trackers
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
+from softwarp.models.embedder import Embedder
 from softwarp.overrides import check_batches
 from softwarp.recipe import Phase, Recipe
 from softwarp.runs import Counts, Item, Result, Run
@@ -40,7 +41,7 @@ class StoppedError(KeyboardInterrupt):
 
 
 def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Progress | None" = None) -> Run:
-    """Return the finished run: trained on the training classes, evaluated on unseen classes.
+    """Return the finished run: trained, and evaluated on unseen classes or, in a closed set, unseen images.
 
     The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
     the same batches and start from the same network. With `resume`, a run of the same recipe in `folder`
@@ -227,7 +228,7 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
         judgement = judge(job, model, distance=str(job.loss.distance))
         row["validation"] = measured = judgement.metrics
         if settings.interpolations:
-            row["interpolations"] = interpolations(job, judgement, first=epoch == settings.every)
+            row |= interpolations(job, model, judgement, first=epoch == settings.every)
         if state.look(measured[settings.metric], epoch) and settings.patience and processes.is_main():
             job.run.save_model(model.state_dict())
         if phase.schedule == "plateau" and state.since_drop >= phase.plateau:
@@ -245,13 +246,40 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
     return not (settings.patience and state.since_best >= settings.patience)
 
 
-def interpolations(job: Job, trained: "Judgement", *, first: bool) -> dict[str, dict[str, float]]:
-    """Return MAP@R by share of the way from the start and by class; the start itself is judged once."""
-    distance, names, judged = str(job.loss.distance), job.source.evaluated_names, {"1.0": trained.arrays}
-    for share in job.recipe.evaluation.interpolations:
-        if share < 1 and (share or first):
-            judged[str(share)] = judge(job, job.interpolated(share), distance=distance).arrays
-    return {share: map_at_r_per_class(each, names, distance=distance) for share, each in judged.items()}
+def interpolations(
+    job: Job, model: Embedder, trained: "Judgement", *, first: bool
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return MAP@R by share of the way from the start and by class; the start itself is judged once.
+
+    `interpolations` is of the classes that are judged; `held_out_images`, if the source keeps some, of those
+    that train.
+    """
+    distance, names = str(job.loss.distance), job.source.evaluated_names
+    classes, images = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
+    for share in (1.0, *job.recipe.evaluation.interpolations):
+        if str(share) in classes or not (share or first):
+            continue
+        each = model if share == 1 else job.interpolated(share)
+        arrays = trained.arrays if share == 1 else judge(job, each, distance=distance).arrays
+        classes[str(share)] = map_at_r_per_class(arrays, names, distance=distance)
+        if kept := _kept_arrays(job, each):
+            images[str(share)] = map_at_r_per_class(kept, job.source.names, distance=distance)
+    return {"interpolations": classes} | ({"held_out_images": images} if images else {})
+
+
+def _kept_arrays(job: Job, model: Embedder) -> dict[str, Tensor]:
+    """The kept images as queries and the training images as their gallery; empty if none are kept."""
+    source, found = job.source, dict[str, Tensor]()
+    if source.kept is None or source.kept_labels is None:
+        return found
+    sides = (
+        ("embeddings", "labels", source.kept, source.kept_labels),
+        ("gallery", "gallery_labels", source.plain, source.labels),
+    )
+    for name, labels_name, images, labels in sides:
+        embeddings, items = embed_images(model, images, device=job.accelerator.device, workers=job.workers())
+        found |= {name: embeddings, labels_name: labels[items]}
+    return found
 
 
 def finish(job: Job) -> None:
@@ -278,6 +306,7 @@ def _result(job: Job, judgement: "Judgement", epochs: int, distance: float | Non
         split=job.recipe.evaluation.split,
         classes=Counts(train=len(source.names), evaluated=len(source.query_labels.unique())),
         images=Counts(train=len(source.labels), evaluated=len(source.query_labels)),
+        closed=source.closed,
         metrics=judgement.metrics | ({} if distance is None else {"avg_dtp": distance}),
         baseline=state.baseline,
         epochs=epochs,
@@ -301,7 +330,7 @@ class Judgement:
 def judge(
     job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool = False
 ) -> Judgement:
-    """Return how well a model retrieves the classes that the recipe evaluates."""
+    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes."""
     source, arrays, items = job.source, dict[str, Tensor](), list[Item]()
     if not len(source.query_labels):
         return Judgement({}, {"embeddings": torch.empty(0, 0), "labels": source.query_labels}, [])
@@ -323,6 +352,7 @@ def judge(
             gallery_labels=arrays.get("gallery_labels"),
             families=("retrieval", "clustering") if clustering else ("retrieval",),
             ks=ks_within(job.recipe.evaluation.ks, arrays["embeddings"], arrays.get("gallery")),
+            knn_ks=ks_within(KNN, arrays["embeddings"], arrays.get("gallery")) if source.closed else (),
             distance=distance,
             seed=job.recipe.seed,
         )["metrics"]

@@ -219,7 +219,7 @@ def check_search(
     sampler: str,
     objective: str,
 ) -> None:
-    """Raise a ValueError for what `search` would not take."""
+    """Raise a ValueError for what `search` would refuse before it begins."""
     if (trials is None) == (hours is None):
         raise ValueError("give a budget: either --trials or --hours")
     given = trials if hours is None else hours

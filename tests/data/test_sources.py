@@ -227,3 +227,52 @@ def test_a_missing_image_is_skipped_like_a_broken_one_unless_strict(root):
         opened(root, strict=True)
     (root / "train" / "d" / "0.jpg").unlink()  # while it trains
     assert source.train.__getitems__(draws).items.tolist() == [1, 3]
+
+
+@pytest.fixture
+def closed(tmp_path):
+    """Five classes with three images to train on and one to test; the first has no training image."""
+    for name in "abcde":
+        for number in range(4):
+            split = "test" if number == 3 or name == "a" else "train"
+            jpeg(tmp_path / "images" / split / name / f"{number}.jpg", noise(30, 20, seed=number))
+    return tmp_path / "images"
+
+
+def test_the_gallery_of_a_closed_set_is_what_trains_as_evaluation_sees_it(closed):
+    source = opened(closed)
+    assert source.closed
+    assert source.names == source.evaluated_names == ["b", "c", "d", "e"]
+    assert source.gallery is source.plain  # decoded and cached once
+    assert source.gallery_labels.tolist() == source.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert source.query_labels.tolist() == [0, 1, 2, 3]
+    assert (source.query_items.role, source.gallery_items.role) == ("query", "gallery")
+    assert source.gallery_items.files == source.train_items.files
+    assert not set(source.query_items.files) & set(source.gallery_items.files)
+    assert any("4 test images of 1 class " in note and "'a'" in note for note in source.notes)
+    assert source.protocol.startswith("closed set: the same 4 classes")
+
+
+def test_a_cached_closed_set_is_the_same(closed, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "cache"))
+    plain, cached = opened(closed), opened(closed, cache=True)
+    for images, other in ((plain.gallery, cached.gallery), (plain.queries, cached.queries)):
+        draws = [(item, 0) for item in range(len(images))]
+        assert torch.equal(images.__getitems__(draws).images, other.__getitems__(draws).images)
+
+
+def test_images_that_a_fold_keeps_have_the_labels_of_training(closed):
+    source = opened(closed, plan=SplitPlan("validation", 0, 2, images=True))
+    assert not source.closed
+    assert len(source.kept) == len(source.kept_labels) == len(source.names) == 2
+    assert source.kept_labels.tolist() == [0, 1]
+    batch = source.kept.__getitems__([(0, 0), (1, 0)])
+    assert batch.labels.tolist() == [0, 1]
+    judged = {*source.train_items.files, *source.query_items.files}
+    assert not judged & set(source.kept.paths_without(torch.tensor([], dtype=torch.long)))
+
+
+def test_an_open_set_says_so_and_keeps_nothing(root):
+    source = opened(root)
+    assert (source.closed, source.kept) == (False, None)
+    assert source.protocol.startswith("open set: 3 classes train, 3 others are judged; 6 test images")

@@ -89,3 +89,10 @@ def test_a_model_that_was_not_trained_is_not_named_after_a_loss(tmp_path):
     assert "ProxyNCA++" not in text
     assert ModelCard(text).data.model_name == "frozen-features-folder"
     assert "Nothing was trained" not in card_of(finished(tmp_path, epochs=3))
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_it_says_whether_the_classes_were_trained_on(tmp_path, closed):
+    text = card_of(finished(tmp_path, closed=closed))
+    assert ("none of which was trained on" in text) != closed
+    assert ("other images of which were trained on" in text) == closed

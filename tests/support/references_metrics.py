@@ -41,6 +41,22 @@ def retrieval(queries, labels, items, item_labels, own, ks, distance="euclidean"
     return results
 
 
+def knn(queries, labels, items, item_labels, own, ks, distance="euclidean"):
+    """For each query whether its class wins the vote of the K nearest, or None where it has no positives."""
+    results = []
+    for query, label, itself in zip(queries, labels, own, strict=True):
+        classes = [item_labels[i] for i in neighbours(query, items, itself, distance)]
+        row = {}
+        for k in ks:
+            votes = {}  # in the order in which classes are met: the nearest first
+            for each in classes[:k]:
+                votes[each] = votes.get(each, 0) + 1
+            most = max(votes.values())
+            row[f"knn@{k}"] = float(next(each for each in votes if votes[each] == most) == label)
+        results.append(row if label in classes else None)
+    return results
+
+
 def average_precision(hits, positives, k):
     """Precision at each hit among the first k, summed, over the most hits there could be."""
     total = sum(sum(hits[: i + 1]) / (i + 1) for i in range(min(k, len(hits))) if hits[i])

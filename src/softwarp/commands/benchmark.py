@@ -71,7 +71,7 @@ def benchmark(
     )
     from softwarp.commands.plans import fit_study
     from softwarp.commands.progress import bars_until_stopped, note
-    from softwarp.commands.recipes import choose
+    from softwarp.commands.recipes import choose, protocol_of
     from softwarp.files import check_writable, write_json
     from softwarp.memory import freed_memory_kept
     from softwarp.report.benchmark import benchmark_table, bound_lines, marks_note, verdict
@@ -87,6 +87,7 @@ def benchmark(
     recipes = {name: fit_batches(each, room) for name, each in recipe_for_each(base, names).items()}
     if not dry_run:
         check_writable(output)
+    note(protocol_of(base))
     if not dry_run and budget is None:  # otherwise epochs follow from what is timed
         open_benchmark(output, recipes, trials=trials or TRIALS, data=room.sha256, write=False)
     plan = fit_study(

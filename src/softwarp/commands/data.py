@@ -78,9 +78,9 @@ def check(
 ) -> None:
     """Show what training will do with these images, and decode each of them once.
 
-    Lists classes, splits, which classes are held out, what is left out, which images cannot be read, and
-    which are copies of others under two labels or in two splits. The exit code is 1 if training would refuse
-    or an image is broken; copies do not change it.
+    Lists classes, splits, which classes or images are held out, what is left out, which images cannot be
+    read, and which are copies of others under two labels or in two splits. The exit code is 1 if training
+    would refuse or an image is broken; copies do not change it.
     """
     from softwarp.data.check import check_images, foresee
     from softwarp.data.duplicates import Looks
@@ -102,6 +102,8 @@ def check(
     _show(table, test)
     for note in table.notes:
         _say(note)
+    if test.note:
+        _say(test.note)
     for image in broken:
         _say(f"broken: {image.reason}")
     if broken:
@@ -202,8 +204,10 @@ def _what_training_does(prospect: "Prospect") -> str:
     trained, judged = prospect.trained, prospect.judged
     if prospect.refusal or trained is None or judged is None:
         return f"training would refuse: {prospect.refusal}"
+    if prospect.closed:
+        return prospect.protocol
     return (
-        f"trains on {len(trained.classes):,} classes ({trained.images:,} images), is judged on "
+        f"trains on {len(trained.classes):,} classes ({trained.images:,} images), open set: is judged on "
         f"{len(judged.classes):,} held-out classes ({judged.images:,} images): {_some(judged.classes)}"
     )
 

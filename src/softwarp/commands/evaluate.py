@@ -43,6 +43,9 @@ def evaluate(
     ] = None,
     map_ks: Annotated[str, typer.Option(help="K of map@K.")] = "",
     ndcg_ks: Annotated[str, typer.Option(help="K of ndcg@K.")] = "",
+    knn_ks: Annotated[
+        str | None, typer.Option(help="K of knn@K. Default: those of the run, or none.")
+    ] = None,
     distance: Annotated[
         str | None, typer.Option(help="euclidean or cosine. Default: that of the run's loss, or euclidean.")
     ] = None,
@@ -70,6 +73,7 @@ def evaluate(
     map@r         mean over the R nearest of the precision at each positive
     map@K         the same over the K nearest, divided by min(R, K)
     ndcg@K        discounted gain of the positives among the K nearest, over the best possible
+    knn@K         share of queries whose class has most votes of their K nearest; of as many, the nearest
 
     Clustering (seeded k-means, as many clusters as classes):
 
@@ -119,6 +123,7 @@ def evaluate(
             ks=_numbers(ks, "--ks") if ks is not None else usual.get("ks"),
             map_ks=_numbers(map_ks, "--map-ks"),
             ndcg_ks=_numbers(ndcg_ks, "--ndcg-ks"),
+            knn_ks=_numbers(knn_ks, "--knn-ks") if knn_ks is not None else usual.get("knn_ks", []),
             distance=distance or usual.get("distance", "euclidean"),
             bootstrap=bootstrap,
             seed=seed if seed is not None else usual.get("seed", 0),
@@ -156,6 +161,7 @@ def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     return arrays, {
         "families": ["retrieval", *(["clustering"] if settings.evaluation.clustering else [])],
         "ks": ks_within(settings.evaluation.ks, arrays["embeddings"], arrays.get("gallery")),
+        "knn_ks": [int(name.removeprefix("knn@")) for name in result.metrics if name.startswith("knn@")],
         "distance": result.distance,
         "seed": settings.seed,
         "from training": {name: result.metrics[name] for name in ("avg_dtp",) if name in result.metrics},

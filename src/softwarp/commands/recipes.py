@@ -117,6 +117,14 @@ def choose(
     return name, parse_recipe(settings, source, changes)
 
 
+def protocol_of(recipe: "Recipe") -> str:
+    """Return in a line which classes and images the recipe trains on, and which are judged."""
+    from softwarp.data.sources import load_source
+
+    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
+    return load_source(plan=recipe.evaluation.plan(), **settings).protocol
+
+
 def _depth(changes: list[str]) -> int | None:
     """data.depth from the command line, needed to read a folder before there is a recipe."""
     from softwarp.overrides import override

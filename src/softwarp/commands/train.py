@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.recipes import Depth, Words, choose
+from softwarp.commands.recipes import Depth, Words, choose, protocol_of
 from softwarp.files import printable
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ def train(
 ) -> None:
     """Train an embedding model from a recipe, or on your own images, and evaluate it on unseen classes.
 
+    A given split with the same classes in train and test is a closed set: its test images are looked up among
+    the training images.
+
     \b
     softwarp train --data my_images            your own folder, settings chosen from the data
     softwarp train cub_lite data.root=CUB      a recipe and where its data is
@@ -80,6 +83,8 @@ def train(
             find_root(recipe.data.name, recipe.data.root)
         check_writable(folder)
         settled = ""
+        if data is None and processes.is_main():
+            note(protocol_of(recipe))
         if data is not None:
             from softwarp.commands.train_own import settle
 
@@ -221,5 +226,7 @@ def table(repeats: "Repeats") -> "Table":
         untrained = figure(name, before[name]) if name in before else ""
         rows.append((Cell(metric_title(name)), Cell(trained), Cell(untrained)))
     title = f"{first.title}: {first.classes.evaluated} unseen {first.split} classes"
+    if first.closed:
+        title = f"{first.title}, closed set: {first.images.evaluated} {first.split} images of known classes"
     width = 3 if before else 2
     return Table(heads[:width], tuple(row[:width] for row in rows), title=title)

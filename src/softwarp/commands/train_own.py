@@ -79,6 +79,7 @@ def settle(
     accelerator = start_accelerator(recipe, folder)
     settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     source = load_source(plan=recipe.evaluation.plan(), **settings)
+    note(source.protocol)
     build_batches(recipe.batches, source.labels, recipe.seed)  # refused now, not after the choice
     if given & {"phases", "phases.0"}:
         given.add("phases.0.epochs")
@@ -93,7 +94,7 @@ def settle(
         return trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}"
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
-    work = Work(len(source.labels), judged, choosing, seeds, observed)
+    work = Work(len(source.labels), judged, choosing, seeds, observed, source.closed)
     plan = processes.from_main(
         lambda: _plan(
             recipe, source, work, folder / "choice" / "plan.json", accelerator.device, given, limit, fresh
@@ -112,7 +113,8 @@ def settle(
         limit = None
     for number, each in enumerate(halves):
         place = folder / "choice" / f"fold-{number}"
-        note(f"choosing: half {number + 1} of the training classes is held out, the other half trains")
+        but = ", but for held-out images" * source.closed
+        note(f"choosing: half {number + 1} of the training classes is held out, the other half trains{but}")
         half = trained_as(each, epochs, 1.0)
         replace_other(place, half)
         run(half, place)
@@ -126,7 +128,11 @@ def settle(
                     f"slower than planned: up to {epochs} epochs from here, expected time now: "
                     f"{_minutes(seconds)}{' (over the budget)' if seconds > limit else ''}"
                 )
-    choice = choose({key: each for key, each in read_looks(histories).items() if key[0] <= epochs})
+    classes, images = (
+        {key: each for key, each in read_looks(histories, rows).items() if key[0] <= epochs}
+        for rows in ("interpolations", "held_out_images")
+    )
+    choice = choose(classes, images if source.closed else None)
     if processes.is_main():
         write_json(folder / "choice" / "choice.json", choice.model_dump(mode="json", by_alias=True))
     said = choice.sentence()

@@ -9,7 +9,7 @@ import numpy as np
 
 from softwarp.data.decode import decode_image, read_content
 from softwarp.data.duplicates import Looks
-from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide
+from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide, protocol_line
 from softwarp.data.tables import Table
 
 BLOCK = 1024  # images submitted at a time, so that an interrupt need not wait for the rest
@@ -33,12 +33,18 @@ class Side:
 
 @dataclass(frozen=True)
 class Prospect:
-    """What training would do when judged on `split`; `refusal` says why it would refuse, if it would."""
+    """What training would do when judged on `split`; `refusal` says why it would refuse, if it would.
+
+    `protocol` says in a line what is judged, `note` what is left out; `closed` is as in `Division`.
+    """
 
     split: Judged
     trained: Side | None
     judged: Side | None
     refusal: str | None
+    protocol: str = ""
+    note: str = ""
+    closed: bool = False
 
 
 def check_images(
@@ -92,8 +98,18 @@ def foresee(table: Table, broken: Sequence[Broken], split: Judged) -> Prospect:
     if unusable:
         few = f"no image of class {unusable[0]!r} can be read ({len(unusable)} such classes)"
         refusal = f"{few}; fix its images or leave the class out"
-    judged = division.queries if division.gallery is None else np.union1d(division.queries, division.gallery)
-    return Prospect(split, _side(table, division.train), _side(table, judged), refusal)
+    judged = division.queries
+    if division.gallery is not None and not division.closed:
+        judged = np.union1d(division.queries, division.gallery)
+    return Prospect(
+        split,
+        _side(table, division.train),
+        _side(table, judged),
+        refusal,
+        protocol_line(division, table.labels, split),
+        division.note,
+        division.closed,
+    )
 
 
 def roles(table: Table, prospect: Prospect) -> dict[str, str]:

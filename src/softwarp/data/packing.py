@@ -65,7 +65,13 @@ def draw_pairs(
 
     Half of the pairs of each fold show one person; folds have no people in common.
     """
-    held = divide(table.labels, table.splits, SplitPlan("test"), names=table.names).queries
+    division = divide(table.labels, table.splits, SplitPlan("test"), names=table.names)
+    if division.closed:
+        raise ValueError(
+            "training holds no people out: those of the split test are also in the split train; omit the "
+            "splits, or put all images of a person on the same side"
+        )
+    held = division.queries
     people = np.unique(table.labels[held])
     groups = np.array_split(np.random.default_rng(seed).permutation(people), folds)
     if min(len(group) for group in groups) < 2:

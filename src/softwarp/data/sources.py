@@ -3,7 +3,7 @@
 import hashlib
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,16 @@ from torch import Tensor
 from softwarp.data.glyphs import STYLES, glyph_name, load_glyphs
 from softwarp.data.image_cache import ImageCache
 from softwarp.data.images import Batch, ImageDataset, test_transform, train_transform
-from softwarp.data.splits import Division, Positions, SplitPlan, divide, limit, random_roles
+from softwarp.data.splits import (
+    Division,
+    Judged,
+    Positions,
+    SplitPlan,
+    divide,
+    limit,
+    protocol_line,
+    random_roles,
+)
 from softwarp.data.stores import FileStore, MemoryStore, PackStore, Store
 from softwarp.data.tables import Table, find_root, read_table
 
@@ -46,7 +55,8 @@ class Items:
 class Source:
     """Everything that a run reads.
 
-    Labels count from 0: training labels index `names`, query and gallery labels index `evaluated_names`.
+    Labels count from 0: those of `train` and `kept` index `names`, those of queries and gallery
+    `evaluated_names`.
     """
 
     train: Images
@@ -63,6 +73,10 @@ class Source:
     gallery_items: Items | None
     sha256: str  # of the pixels (glyphs), or of the list of files and labels
     notes: tuple[str, ...]  # what was left out or is missing, one line each
+    protocol: str  # in a line: which classes and images train, and which are judged
+    closed: bool  # whether the classes that are judged train, too
+    kept: Images | None = None  # of training classes, held out; they search `plain`, and have `kept_labels`
+    kept_labels: Tensor | None = None
     shards: Tensor | None = None  # the file that each training image is in, if they are packed into several
 
 
@@ -187,7 +201,7 @@ def _source(
     division: Division,
     images: Callable[[Positions, Tensor], tuple[Images, Images]],  # as training and as evaluation see them
     *,
-    judged: str,
+    judged: Judged,
     root: str | None,
     sha256: str,
 ) -> Source:
@@ -206,9 +220,13 @@ def _source(
     train, plain, labels, train_items = side(division.train, trained, "train")
     role = judged if division.gallery is None else "query"
     _, queries, query_labels, query_items = side(division.queries, evaluated, role)
-    gallery, gallery_labels, gallery_items = None, None, None
-    if division.gallery is not None:
+    gallery, gallery_labels, gallery_items, kept, kept_labels = None, None, None, None, None
+    if division.gallery is not None and np.array_equal(division.gallery, division.train):
+        gallery, gallery_labels, gallery_items = plain, labels, replace(train_items, role="gallery")
+    elif division.gallery is not None:
         _, gallery, gallery_labels, gallery_items = side(division.gallery, evaluated, "gallery")
+    if division.kept is not None:
+        _, kept, kept_labels, _ = side(division.kept, trained, "validation")
     return Source(
         train=train,
         labels=labels,
@@ -223,7 +241,11 @@ def _source(
         query_items=query_items,
         gallery_items=gallery_items,
         sha256=sha256,
-        notes=table.notes,
+        notes=(*table.notes, *([division.note] if division.note else [])),
+        protocol=protocol_line(division, table.labels, judged),
+        closed=division.closed,
+        kept=kept,
+        kept_labels=kept_labels,
         shards=None if table.shards is None else torch.from_numpy(table.shards[division.train]).long(),
     )
 

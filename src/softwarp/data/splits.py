@@ -1,10 +1,10 @@
-"""Which classes are trained and which are judged. No other module decides that.
+"""Which classes and images are trained and which are judged. No other module decides that.
 
 Arrays, not tensors: checking a folder need not load torch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -33,6 +33,7 @@ class SplitPlan:
             by folds before it is judged on validation classes.
         test_classes: which are for test: those that the data set says, or the second half of all classes in
             their order, whatever it says; or none: all classes train, and nothing is judged.
+        images: a fold of a closed set also holds out images of the classes that train: `Division.kept`.
     """
 
     split: Judged = "validation"
@@ -41,6 +42,7 @@ class SplitPlan:
     fold_seed: int | None = None
     fold_of: Judged = "test"
     test_classes: Literal["given", "second_half", "none"] = "given"
+    images: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,14 +163,22 @@ def fold_classes(classes: Positions, *, folds: int, seed: int | None = None) -> 
 
 @dataclass(frozen=True)
 class Division:
-    """Positions of training items, queries and gallery items; no class is in both training and queries.
+    """Positions of training items, queries and gallery items; no item is in both training and queries.
 
-    If `gallery` is None, each query searches the other queries.
+    If `gallery` is None, each query searches the other queries. In an open set no class is in both, either.
+    In a closed set classes of the queries train, and the gallery is what trains, unless one is given.
+
+    Args:
+        kept: items of the classes that train, held out by a fold; they search the training items.
+        note: what was left out, for the user.
     """
 
     train: Positions
     queries: Positions
     gallery: Positions | None
+    closed: bool = False
+    kept: Positions | None = None
+    note: str = ""
 
 
 def divide(
@@ -190,6 +200,10 @@ def divide(
     judges the fold itself; `fold_of` says which these training classes are. Without splits a random quarter
     of the classes is for test.
 
+    If more than half of the evaluated classes are training classes, the set is closed: test items are looked
+    up among the training items, and those of classes without any are left out. Without a split "validation"
+    a quarter of the items of each class is held out for it. A given gallery stays the gallery of the test.
+
     Args:
         seed: draws that quarter. It is not the training seed: all seeds must face the same test.
         names: of the classes, for messages.
@@ -197,8 +211,9 @@ def divide(
         max_classes: cut folds from this many of the training classes, the first ones.
 
     >>> labels, splits = np.array([0, 0, 1, 1, 2, 2, 3, 3]), ["train"] * 4 + ["test"] * 4
-    >>> divide(labels, splits, SplitPlan("test"))
-    Division(train=array([0, 1, 2, 3]), queries=array([4, 5, 6, 7]), gallery=None)
+    >>> division = divide(labels, splits, SplitPlan("test"))
+    >>> division.train, division.queries, division.gallery, division.closed
+    (array([0, 1, 2, 3]), array([4, 5, 6, 7]), None, False)
     """
     if plan.test_classes == "none":
         return Division(np.arange(len(labels)), np.arange(0), None)
@@ -207,8 +222,17 @@ def divide(
     where = _roles(labels, splits, seed)
     trainable = [where["train"]] if keep_validation else [where["train"], where["validation"]]
     known = np.sort(np.concatenate(trainable))
-    _check_disjoint(labels, known, np.concatenate([where[role] for role in EVALUATED]), names)
-    if plan.split == "validation" and plan.fold is None and len(where["validation"]):
+    closed = _closed_split(labels, where, known, names)
+    if not closed and len(np.unique(labels)) < 4:
+        raise _too_few_classes(labels)
+    if closed and plan.fold is None:
+        division = _closed_set(labels, where, known, plan.split, names)
+    elif closed and plan.split == "test":
+        raise ValueError(
+            "evaluation.fold holds classes out, but here the test images are of classes that train; omit "
+            "evaluation.fold, or set evaluation.split=validation to judge the fold itself"
+        )
+    elif plan.split == "validation" and plan.fold is None and len(where["validation"]):
         division = Division(where["train"], where["validation"], None)
         _check_disjoint(labels, division.train, division.queries, names)
     else:
@@ -222,14 +246,14 @@ def divide(
         held_out = np.isin(labels[known], _held_out(labels[known], plan))
         judged = (known[held_out], None) if plan.split == "validation" else _evaluated(where)
         division = Division(known[~held_out], *judged)
+        if closed and plan.images:
+            division = _keep_images(labels, division, where["validation"])
     _check_division(labels, division)
     return division
 
 
 def _roles(labels: Positions, splits: Sequence[str] | None, seed: int) -> dict[str, Positions]:
     """The positions of each role."""
-    if len(np.unique(labels)) < 4:
-        raise _too_few_classes(labels)
     splits = given_or_drawn(labels, splits, seed)
     if len(splits) != len(labels):
         raise ValueError(f"{len(splits)} splits for {len(labels)} labels; give one split per label")
@@ -262,21 +286,120 @@ def _evaluated(where: dict[str, Positions]) -> tuple[Positions, Positions | None
     if not query or not gallery:
         raise ValueError(
             f"nothing to test on: {query} query items, {gallery} gallery items and no test items; "
-            "give both query and gallery, or test, or no splits at all"
+            "give both query and gallery, or test, or no splits at all; with validation items alone, "
+            "--protocol validation"
         )
     return where["query"], where["gallery"]
+
+
+def _closed_split(
+    labels: Positions, where: dict[str, Positions], known: Positions, names: Sequence[str] | None
+) -> bool:
+    """Whether the classes of the test are those that train; without a test, those of the validation."""
+    if sum(len(where[role]) for role in EVALUATED):
+        asked = np.concatenate([where["test"], where["query"]])
+        return _same_classes(labels, known, asked, where["gallery"], names)
+    return _same_classes(labels, where["train"], where["validation"], where["gallery"], names)
+
+
+def _same_classes(
+    labels: Positions, train: Positions, queries: Positions, gallery: Positions, names: Sequence[str] | None
+) -> bool:
+    """Whether most classes of the queries train; a ValueError if only a few do, perhaps by mistake."""
+    asked = np.unique(labels[queries])
+    if 2 * np.isin(asked, labels[train]).sum() > len(asked):
+        return True
+    _check_disjoint(labels, train, np.concatenate([queries, gallery]), names)
+    return False
+
+
+def _closed_set(
+    labels: Positions,
+    where: dict[str, Positions],
+    known: Positions,
+    split: Judged,
+    names: Sequence[str] | None,
+) -> Division:
+    """The division of a closed set, without queries whose class the gallery lacks."""
+    gallery: Positions | None = None
+    if split == "test":
+        train, (queries, gallery) = known, _evaluated(where)
+    elif len(where["validation"]):
+        train, queries = where["train"], where["validation"]
+        if not _same_classes(labels, train, queries, queries[:0], names):
+            raise ValueError(
+                "no class of the validation split is in the split train, but those of the test are; give "
+                "train, validation and test the same classes, or omit the validation split"
+            )
+    else:
+        queries = held_out_images(labels, known)
+        train = np.setdiff1d(known, queries)
+    gallery = train if gallery is None else gallery
+    found = np.isin(labels[queries], labels[gallery])
+    note = _left_out(labels[queries[~found]], split, names) if not found.all() else ""
+    return Division(train, queries[found], gallery, closed=True, note=note)
+
+
+def held_out_images(labels: Positions, items: Positions) -> Positions:
+    """Return a quarter of the items of each class, at least one, but none of a class of one item.
+
+    Which ones depends on the order of the items within their class alone.
+
+    >>> labels = np.array([5, 5, 5, 5, 7, 9, 9])
+    >>> np.unique(labels[held_out_images(labels, np.arange(7))], return_counts=True)
+    (array([5, 9]), array([1, 1]))
+    """
+    order = items[np.argsort(labels[items], kind="stable")]
+    counts = np.unique(labels[items], return_counts=True)[1]
+    drawn = {count: _quarter(count) for count in set(counts.tolist())}
+    groups = zip(counts.tolist(), (np.cumsum(counts) - counts).tolist(), strict=True)
+    return np.sort(np.concatenate([order[:0], *(order[first + drawn[count]] for count, first in groups)]))
+
+
+def _quarter(count: int) -> Positions:
+    """The numbers below `count` that are held out: the same for all classes of this size."""
+    size = max(1, count // 4) if count > 1 else 0
+    return np.random.default_rng(count).permutation(count)[:size]
+
+
+def _keep_images(labels: Positions, division: Division, validation: Positions) -> Division:
+    """The division of a fold with some images of its training classes kept: given ones, or a quarter."""
+    kept = np.intersect1d(division.train, validation)
+    kept = kept[np.isin(labels[kept], labels[np.setdiff1d(division.train, kept)])]
+    if not len(kept):
+        kept = held_out_images(labels, division.train)
+    return replace(division, train=np.setdiff1d(division.train, kept), kept=kept if len(kept) else None)
+
+
+def _left_out(labels: Positions, split: Judged, names: Sequence[str] | None) -> str:
+    classes = np.unique(labels)
+    return (
+        f"left out: {len(labels):,} {split} image{'s' * (len(labels) > 1)} of {len(classes):,} "
+        f"class{'es' * (len(classes) > 1)} without an image to find: {_listed(classes, names)}"
+    )
+
+
+def _listed(classes: Positions, names: Sequence[str] | None) -> str:
+    """The first few classes, by name."""
+    some = ", ".join(_named(label, names) for label in classes[:5].tolist())
+    return some + ", ..." * (len(classes) > 5)
+
+
+def _named(label: int, names: Sequence[str] | None) -> str:
+    return str(label) if names is None else repr(names[label])
 
 
 def _check_disjoint(
     labels: Positions, train: Positions, evaluated: Positions, names: Sequence[str] | None
 ) -> None:
-    common = np.intersect1d(labels[train], labels[evaluated])
+    common, all_evaluated = np.intersect1d(labels[train], labels[evaluated]), np.unique(labels[evaluated])
     if len(common):
-        name = f"class {common[0]}" if names is None else f"class {names[common[0]]!r}"
         raise ValueError(
-            f"{name} is in both training and evaluation ({len(common)} such classes); put all images of a "
-            "class on the same side, or omit the splits (one folder per class, or a CSV file without the "
-            "column split) to have classes divided for you"
+            f"class {_named(int(common[0]), names)} is in both training and evaluation ({len(common):,} of "
+            f"{len(all_evaluated):,} evaluated classes: {_listed(common, names)}). To judge new classes, put "
+            "all images of a class on the same side; to judge new images of the same classes, give most "
+            "evaluated classes training images; or omit the splits (one folder per class, "
+            "or a CSV file without the column split) to have classes divided for you"
         )
 
 
@@ -298,16 +421,48 @@ def _check_division(labels: Positions, division: Division) -> None:
 
 
 def limit(division: Division, labels: Positions, max_classes: int | None) -> Division:
-    """Return the division limited to the first `max_classes` classes on either side."""
+    """Return the division limited to the first `max_classes` classes on either side.
+
+    In a closed set these are the first ones that both train and are judged.
+    """
     if max_classes is None:
         return division
+    trained, evaluated = np.unique(labels[division.train]), np.unique(labels[division.queries])
+    if division.closed:
+        trained = evaluated = np.intersect1d(trained, evaluated)
 
     def first(items: Positions, classes: Positions) -> Positions:
         return items[np.isin(labels[items], classes[:max_classes])]
 
-    evaluated = np.unique(labels[division.queries])
-    return Division(
-        train=first(division.train, np.unique(labels[division.train])),
+    return replace(
+        division,
+        train=first(division.train, trained),
         queries=first(division.queries, evaluated),
         gallery=None if division.gallery is None else first(division.gallery, evaluated),
+        kept=None if division.kept is None else first(division.kept, trained),
     )
+
+
+def protocol_line(division: Division, labels: Positions, split: Judged) -> str:
+    """Return in one line whether new classes are judged or new images of those that train.
+
+    >>> labels, splits = np.array([0, 0, 1, 1, 2, 2, 3, 3]), ["train", "test"] * 4
+    >>> protocol_line(divide(labels, splits, SplitPlan("test")), labels, "test")
+    'closed set: the same 4 classes train and are judged; 4 test images are looked up among 4 training images'
+    """
+    trained, judged = (np.unique(labels[items]) for items in (division.train, division.queries))
+    asked, gallery = len(division.queries), division.gallery
+    if not asked:
+        return f"no classes are judged: all {len(trained):,} train"
+    if gallery is None:
+        where = f"each of {asked:,} {split} images is looked up among the others"
+    else:
+        role = "training" if np.array_equal(gallery, division.train) else "gallery"
+        where = f"{asked:,} {split} images are looked up among {len(gallery):,} {role} images"
+    if not division.closed:
+        return f"open set: {len(trained):,} classes train, {len(judged):,} others are judged; {where}"
+    if np.array_equal(trained, judged):
+        return f"closed set: the same {len(trained):,} classes train and are judged; {where}"
+    both = len(np.intersect1d(trained, judged))
+    others = f" and {len(judged) - both:,} others" if len(judged) > both else ""
+    return f"closed set: {both:,} of the {len(trained):,} classes that train{others} are judged; {where}"

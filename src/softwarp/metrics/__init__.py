@@ -12,6 +12,7 @@ from softwarp.metrics.verification import (
     roc_points,
     verification_metrics,
 )
+from softwarp.metrics.votes import knn_per_query
 
 __all__ = [
     "average_distance_to_proxy",
@@ -22,6 +23,7 @@ __all__ = [
     "geometry_metrics",
     "hubness",
     "identification_metrics",
+    "knn_per_query",
     "nearest_neighbours",
     "occurrences",
     "pair_distances",

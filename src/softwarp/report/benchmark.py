@@ -32,13 +32,14 @@ def benchmark_parts(outcome: Benchmark) -> list[Part]:
         values, behind = values | {frozen.title: frozen.seeds[METRIC]}, behind | {frozen.title: pair}
     epochs = sum(phase["epochs"] for phase in outcome.recipe["phases"])
     shown = benchmark_table(outcome)
+    held_out, which = ("images", "of these") if outcome.closed else ("classes", "other")
     return [
         Part(
             title=shown.title,
             text=f"Every loss was trained with the same network, batches and {epochs} epochs. "
-            f"{outcome.trials} settings of each were compared on validation classes by MAP@R; the best was "
-            f"trained on {outcome.classes['train']} classes with {outcome.seeds} seed(s) and judged once on "
-            f"{outcome.classes['evaluated']} other classes ({outcome.images['evaluated']} images).",
+            f"{outcome.trials} settings of each were compared on validation {held_out} by MAP@R; the best "
+            f"was trained on {outcome.classes['train']} classes with {outcome.seeds} seed(s) and judged once "
+            f"on {outcome.classes['evaluated']} {which} classes ({outcome.images['evaluated']} images).",
             tables=[shown],
             note="Behind the best: the paired difference of MAP@R, with its 95% interval over seeds "
             f"(Student's t) and over test classes (bootstrap). {marks_note(outcome)} {verdict(outcome)}",
@@ -119,10 +120,12 @@ def benchmark_table(outcome: Benchmark) -> Table:
         )[: len(heads)]
         for pair, text in zip(behind, above, strict=True)
     ]
+    judged = f"{outcome.classes['evaluated']} unseen test classes"
+    if outcome.closed:
+        judged = f"{outcome.images['evaluated']} test images of known classes"
     title = (
-        f"{len(outcome.entries)} losses on {outcome.classes['evaluated']} unseen test classes: "
-        f"{outcome.trials} trial{'s' * (outcome.trials > 1)} and {outcome.seeds} "
-        f"seed{'s' * (outcome.seeds > 1)} each"
+        f"{len(outcome.entries)} losses on {judged}: {outcome.trials} trial{'s' * (outcome.trials > 1)} and "
+        f"{outcome.seeds} seed{'s' * (outcome.seeds > 1)} each"
     )
     return Table(
         (*left.heads, *heads),

@@ -23,7 +23,7 @@ from softwarp.tables import Cell, Row, Table, metric_table
 
 WITHOUT_EMBEDDINGS = Part(title="Images", text="No run has kept its embeddings to show images by.", level=3)
 JudgedOn = tuple[str, str, int, str, tuple[object, ...]]
-METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "nmi", "avg_dtp")
+METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "knn@5", "nmi", "avg_dtp")
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,10 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
     data = entries[0].runs[0].recipe().data
     name = Path(data.root or data.name).name if data.name in ("folder", "csv") else data.name
     title = f"{name}: {first.classes.evaluated:,} {first.split} classes"
+    which = "other classes"
+    if first.closed:
+        title = f"{name}: {first.images.evaluated:,} {first.split} images of known classes"
+        which = "these classes, looked up among the training images or a given gallery (closed set)"
     seeds = "one seed each, which cannot tell luck from merit. " * (len(entries) > 1)
     if any(len(entry.runs) > 1 for entry in entries):
         seeds = "mean and deviation over seeds. "
@@ -116,7 +120,7 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
     results = Part(
         title=f"Results on {title}",
         text=f"Trained on {first.images.train:,} images of {first.classes.train:,} classes, judged on "
-        f"{first.images.evaluated:,} images of {first.classes.evaluated:,} other classes.{frozen}",
+        f"{first.images.evaluated:,} images of {first.classes.evaluated:,} {which}.{frozen}",
         tables=[table_of(entries, METRICS)],
         note=f"Percentages; {seeds}AvgDTP is the mean distance from training embeddings to their own proxy, "
         "on the unit sphere for losses that compare by cosine. The best of a column is bold.",

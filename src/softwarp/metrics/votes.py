@@ -1,0 +1,73 @@
+"""The accuracy of a vote of the nearest: which class is this, judged by what it is looked up among?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from softwarp.metrics.checks import Array, Labels, check_labels, numbered
+from softwarp.metrics.neighbours import nearest_neighbours
+
+PAIRS_AT_ONCE = 1 << 24  # of neighbours that are compared with each other
+
+
+def knn_per_query(
+    embeddings: Array,
+    labels: Labels,
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Labels | None = None,
+    ks: Sequence[int] = (5,),
+    distance: str = "euclidean",
+) -> dict[str, Tensor]:
+    """`knn@K` for each query, float64 [N]: 1 if the K nearest vote for its class, else 0.
+
+    Each of the K nearest has one vote. Of classes with as many votes the one with the nearest item wins; of
+    items at the same distance the one with the smaller index is nearer. NaN where a query has no positives,
+    as in `retrieval_per_query`.
+
+    Args:
+        gallery: what is searched; None where the queries are searched among themselves, never finding
+            themselves.
+        ks: each from 1 to the number of items searched.
+
+    >>> points, gallery = torch.tensor([[0.0]]), torch.tensor([[0.1], [0.2], [0.3]])
+    >>> sides = {"gallery": gallery, "gallery_labels": [1, 0, 0]}
+    >>> {name: float(value) for name, value in knn_per_query(points, [0], ks=(1, 2, 3), **sides).items()}
+    {'knn@1': 0.0, 'knn@2': 0.0, 'knn@3': 1.0}
+    """
+    if (gallery is None) != (gallery_labels is None):
+        raise ValueError("gallery and gallery_labels go together: give both or neither")
+    if not ks or min(ks) < 1:
+        raise ValueError(f"K of knn@K must be whole numbers from 1, got {list(ks)}")
+    _, nearest = nearest_neighbours(embeddings, max(ks), gallery=gallery, distance=distance)
+    sides = numbered(labels) if gallery_labels is None else numbered(labels, gallery_labels)
+    asked = check_labels(sides[0], len(nearest), nearest.device)
+    known = asked
+    if gallery is not None:
+        known = check_labels(sides[1], len(gallery), nearest.device, "gallery_labels")
+    found = known[nearest]
+    alone = ~_has_positives(asked, known, among_themselves=gallery is None)
+    return {f"knn@{k}": (_elected(found[:, :k]) == asked).double().masked_fill(alone, torch.nan) for k in ks}
+
+
+def _elected(classes: Tensor) -> Tensor:
+    """The class [N] with the most votes among [N, K], nearest first; of equal ones the first."""
+    k = classes.shape[1]
+    ahead = torch.arange(k, 0, -1, device=classes.device)  # more for nearer ones, less than a vote
+    winners = []
+    for part in classes.split(max(1, PAIRS_AT_ONCE // k**2)):
+        votes = (part[:, :, None] == part[:, None, :]).sum(dim=2)
+        first = (votes * (k + 1) + ahead).argmax(dim=1, keepdim=True)
+        winners.append(part.gather(1, first)[:, 0])
+    return torch.cat(winners)
+
+
+def _has_positives(asked: Tensor, known: Tensor, *, among_themselves: bool) -> Tensor:
+    if not among_themselves:
+        return torch.isin(asked, known)
+    _, place, counts = torch.unique(asked, return_inverse=True, return_counts=True)
+    several: Tensor = counts[place] > 1
+    return several
