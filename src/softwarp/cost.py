@@ -187,7 +187,7 @@ def _seconds_per_image(job: Job) -> float:
     job.judged.eval()
 
     def act() -> None:
-        embed_images(job.queries, job.source.judged, device=job.accelerator.device, items=items)
+        embed_images(job.judged, job.source.queries, device=job.accelerator.device, items=items)
 
     return _timed(act) / len(items)
 
