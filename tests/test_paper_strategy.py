@@ -92,7 +92,7 @@ def test_delta_can_be_fixed_and_numbers_are_searched_as_numbers():
     recipe = read_recipe(find_recipe("cub"))
     space = first_space(recipe, {"loss.settings.delta": "fixed", "loss.settings.scale": "log:1:9"})
     assert "loss.settings.delta" not in space
-    with pytest.raises(ValueError, match="k3.*not searched"):
+    with pytest.raises(ValueError, match=r"k3.*not searched"):
         first_space(recipe, {"loss.settings.k3": "fixed"})
     assert str(space["loss.settings.scale"]) == "log:1:9"
     assert str(space["loss.settings.alpha"]) == "log:2.84:284"

@@ -72,7 +72,7 @@ def search_like_the_paper(
 
 
 def first_space(recipe: Recipe, changes: Mapping[str, str]) -> dict[str, Parameter]:
-    """Return the ranges of the first phase: those of any search, Delta, and numbers around the recipe's own."""
+    """Return the ranges of the first phase: the usual ones, Delta, and numbers around the recipe's own."""
     own = {"loss.settings.delta": DELTA} | {
         f"loss.settings.{name}": Parameter("log", value / NUMBERS, value * NUMBERS)
         for name in ("alpha", "scale")
