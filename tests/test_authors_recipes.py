@@ -1,11 +1,15 @@
 """Recipes that claim the authors' settings have them, to the digit; the values are typed from their code."""
 
+import math
+
 import pytest
 import torch
 from support.authors_settings import AUTHORS
+from support.tiny_runs import tiny
 
 from softwarp.job import build_batches
 from softwarp.recipe_files import find_recipe, read_recipe
+from softwarp.train import train
 
 WARPED = [f"{data}{size}" for data in AUTHORS for size in ("", "_large")]
 TWINS = [f"{data}_euclidean_softmax" for data in AUTHORS]
@@ -60,6 +64,12 @@ def test_without_a_warp_the_second_phase_has_the_authors_temperature_too(name):
     authors = AUTHORS[name.split("_")[0]]
     found = settings_by_phase(read_recipe(find_recipe(name)))
     assert found == [{"scale": authors.first.scale}, {"scale": 1.0}]
+
+
+def test_training_takes_short_batches(tmp_path):
+    batches = {"classes": 4, "samples": 16, "draw": "independent"}  # glyphs have 12 images of each
+    run = train(tiny(batches=batches), tmp_path)
+    assert all(math.isfinite(row["loss"]) for row in run.history())
 
 
 def test_the_recipe_s_batches_are_drawn_independently():
