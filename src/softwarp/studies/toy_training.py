@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 PLAIN = "plain"
 KINDS = {
     PLAIN: Kind("Eq. 4", "euclidean_softmax"),
-    "twice": Kind("warp, alpha twice Eq. 4's AvgDTP", "warped_softmax", 2.0),
+    "twice": Kind("warp, alpha 2 x AvgDTP", "warped_softmax", 2.0),
     "automatic": Kind("warp, automatic alpha", "warped_softmax", "auto"),
 }
 SLOPES = {"k1": 0.7, "k2": 1.3}
