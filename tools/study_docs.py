@@ -55,7 +55,9 @@ def section(name: str, summary: dict[str, Any]) -> str:
 def renewed(name: str, summary: dict[str, Any]) -> dict[str, Any]:
     """Return a result with the words that its study has for these numbers today."""
     module = load_study(name)
-    words = {"paper": module.PAPER, "title": module.table(summary).title} | ({"claims": module.claims_of(summary)} if "claims" in summary else {})
+    words = {"paper": module.PAPER, "title": module.table(summary).title} | (
+        {"claims": module.claims_of(summary)} if "claims" in summary else {}
+    )
     return {key: words.get(key, value) for key, value in summary.items()}
 
 
