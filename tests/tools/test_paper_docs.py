@@ -43,6 +43,13 @@ def test_no_part_of_the_paper_is_left_out():
         assert part["in"] in SECTIONS
 
 
+def test_parts_have_no_unknown_keys():
+    """A comma in a text without quotes would start a key."""
+    known = {"name", "in", "about", "diagram", "study", "here", "recipes", "results", "table", "differs"}
+    for part in ALL:
+        assert set(part) <= known, part["name"]
+
+
 def test_the_page_is_made_from_the_parts(monkeypatch):
     monkeypatch.chdir(ROOT)
     assert page(PARTS) == (ROOT / "docs" / "paper.md").read_text(), "run make docs"
