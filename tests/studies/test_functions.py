@@ -82,7 +82,7 @@ def test_what_the_paper_does_not_say_in_so_many_words_is_our_reading(rows):
 def test_the_paper_s_table_stands_beside_ours_with_both_nmi(rows):
     made = table(ABOUT | {"rows": rows})
     assert made.whole_heads()[2:] == (
-        *("NMI", "NMI geometric", "AvgDTP"),
+        *("NMI arithmetic", "NMI geometric", "AvgDTP"),
         *("paper Recall@1", "paper NMI", "paper AvgDTP"),
     )
     texts = {line[0].text: [cell.text for cell in line[-3:]] for line in made.rows}

@@ -2,8 +2,8 @@
 
 The paper used imgaug, with its default settings "for most of the corruptions". imgaug 0.4 draws a strength
 from a default range; here severity s takes s fifths of its upper end, so that severity 5 is the strongest
-that imgaug draws by itself. Cutout has one default size, which is severity 3. The blur has five severities of its
-own, those of ImageNet-C for images of 224 pixels: radii shrink with the image. Noise is the same for all
+that imgaug draws by itself. Cutout has one default size, which is severity 3. The blur has five severities of
+its own, those of ImageNet-C for images of 224 pixels: radii shrink with the image. Noise is the same for all
 channels of a pixel.
 
 One strength stands outside the severities: no dropout in imgaug's range costs as much as the paper's does.
