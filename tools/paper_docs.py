@@ -15,8 +15,8 @@ HEAD = """# The paper, part by part
 
 Every section, figure, table and equation of *Realigned Softmax Warping for Deep Metric Learning* (DeMoor &
 Prevost), numbered in the order of its text, and where it is here. `make docs` writes this page from
-`docs/paper.yaml`, and a test counts the parts. In brackets: the section that discusses a part. "Diagram": there
-is nothing to compute.
+`docs/paper.yaml`, and a test counts the parts. In brackets: the section that discusses a part. "Diagram":
+there is nothing to compute.
 [studies.md](studies.md) shows the results, claim by claim.
 """
 TITLES = {
