@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 from support.results import finished_run
 
-from softwarp.data.corruptions import CORRUPTIONS, corrupt
+from softwarp.data.corruptions import CORRUPTIONS, HEAVY, corrupt
 from softwarp.studies import dropout_strength, noise
 from softwarp.studies.published import TABLE_4
 
@@ -103,6 +104,15 @@ def test_the_strength_of_dropout_is_written_beside_the_paper_s(tmp_path, monkeyp
     assert found["kept"]["35"] == pytest.approx(0.65)
     assert found["kept_in_the_paper"]["warped_softmax"] == pytest.approx(28.9 / 72.5)
     assert found["command"].endswith("dropout_strength CUB")
+
+
+def test_the_heavy_dropout_is_the_one_that_costs_what_the_paper_s_does():
+    root = Path(__file__).parents[2]
+    found = json.loads((root / "results" / "dropout_strength.json").read_text())
+    wanted = found["kept_in_the_paper"]["warped_softmax"]
+    assert int(min(found["kept"], key=lambda percent: abs(found["kept"][percent] - wanted))) == HEAVY
+    page = (root / "docs" / "studies.md").read_text()
+    assert f"{found['kept'][str(HEAVY)]:.2f} of their Recall@1" in page
 
 
 def test_dropout_is_a_percentage_outside_the_severities_too():
