@@ -34,6 +34,7 @@ docs: $(READY) ## write docs/losses.md, the results of studies and the README's 
 	$(BIN)/python tools/losses_docs.py
 	$(BIN)/python tools/readme_tables.py
 	$(BIN)/python tools/study_docs.py
+	$(BIN)/python tools/paper_docs.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 
 clean: ## remove the environment and caches

@@ -1,10 +1,12 @@
 """The paper's search: without the warp, the warp, the second phase from the first one's checkpoint."""
 
 import pytest
+from support.authors_settings import AUTHORS
 from support.tiny_runs import PHASE, tiny
 
 from softwarp import tune
-from softwarp.paper_strategy import search_like_the_paper, second_space
+from softwarp.paper_strategy import first_space, search_like_the_paper, second_space
+from softwarp.recipe_files import find_recipe, read_recipe
 from softwarp.runs import Run
 
 SETTINGS = {"alpha": "auto", "scale": "auto:2", "k1": 0.95, "k2": 1.05, "delta": 1.0}
@@ -38,7 +40,7 @@ def test_three_searches_follow_one_another(tmp_path, recipes):
             assert (settings["k1"], settings["k2"], settings["delta"]) == (1, 1, 0)
             assert len(recipe.phases) == 1
         elif name.startswith("2-"):
-            assert settings["delta"] == 1.0
+            assert 1.0 <= settings["delta"] <= 5.5
             assert settings["scale"] == plain.best.settings["loss.settings.scale"]
             assert recipe.phases[0].learning_rate == plain.best.settings["phases.0.learning_rate"]
         else:
@@ -50,7 +52,7 @@ def test_three_searches_follow_one_another(tmp_path, recipes):
         "phases.0.proxy_learning_rate",
         "loss.settings.scale",
     }
-    assert set(warped.space) == {"loss.settings.alpha", "loss.settings.k1"}
+    assert set(warped.space) == {"loss.settings.alpha", "loss.settings.k1", "loss.settings.delta"}
     assert "phases.1.warm_up_steps" in second.space
     assert best == second.best_recipe()
     assert len(best.phases) == 2
@@ -59,11 +61,42 @@ def test_three_searches_follow_one_another(tmp_path, recipes):
 
 def test_the_second_phase_has_tighter_bounds_and_a_lower_alpha():
     space = second_space(RECIPE)
-    assert str(space["phases.1.loss_settings.alpha"]) == "auto:0.2:1"
-    assert str(space["phases.1.loss_settings.scale"]) == "auto:0.4:2"
-    assert str(space["phases.1.loss_settings.k1"]) == "float:0.85:1"
-    assert str(space["phases.1.loss_settings.k2"]) == "float:1:1.15"
+    assert str(space["phases.1.loss_settings.alpha"]) == "auto:0.1:1"
+    assert str(space["phases.1.loss_settings.scale"]) == "auto:0.2:2"
+    assert str(space["phases.1.loss_settings.k1"]) == "float:0.35:1"
+    assert str(space["phases.1.loss_settings.k2"]) == "float:1:1.65"
     assert str(space["phases.1.learning_rate"]) == "log:5e-05:0.005"
+
+
+@pytest.mark.parametrize("data", AUTHORS)
+def test_the_authors_six_phase_settings_lie_inside(data):
+    """From the spaces of their recipes, with values typed from their config; none on a bound."""
+    recipe, authors = read_recipe(find_recipe(data)), AUTHORS[data]
+    first, second = first_space(recipe, {}), second_space(recipe)
+    assert set(first) == {
+        *("phases.0.learning_rate", "phases.0.proxy_learning_rate"),
+        *(f"loss.settings.{name}" for name in ("scale", "alpha", "k1", "k2", "delta")),
+    }
+    assert set(second) == {
+        *("phases.1.learning_rate", "phases.1.proxy_learning_rate"),
+        *(f"phases.1.loss_settings.{name}" for name in ("scale", "alpha", "k1", "k2")),
+    }
+    for space, phase in ((first, authors.first), (second, authors.second)):
+        for key, parameter in space.items():
+            name = key.rpartition(".")[2]
+            value = authors.delta if name == "delta" else getattr(phase, name)
+            assert 0.01 < parameter.place(value) < 0.99, key
+
+
+def test_delta_can_be_fixed_and_numbers_are_searched_as_numbers():
+    recipe = read_recipe(find_recipe("cub"))
+    space = first_space(recipe, {"loss.settings.delta": "fixed", "loss.settings.scale": "log:1:9"})
+    assert "loss.settings.delta" not in space
+    with pytest.raises(ValueError, match=r"k3.*not searched"):
+        first_space(recipe, {"loss.settings.k3": "fixed"})
+    assert str(space["loss.settings.scale"]) == "log:1:9"
+    assert str(space["loss.settings.alpha"]) == "log:2.84:284"
+    assert str(first_space(RECIPE, {})["loss.settings.alpha"]) == "auto:0.1:10"
 
 
 def test_a_second_phase_starts_from_the_checkpoint_of_the_first(tmp_path):

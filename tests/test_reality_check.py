@@ -246,6 +246,20 @@ def test_recipes_follow_the_protocol(name):
     assert recipe.model.backbone == backbones[name]
 
 
+@pytest.mark.parametrize("name", ["cub", "cars", "sop"])
+def test_where_the_paper_is_silent_recipes_follow_musgrave(name):
+    """Typed from config_general, config_transforms and config_optimizers of powerful-benchmarker."""
+    recipe = read_recipe(find_recipe(f"reality_check/{name}.yaml"))
+    assert recipe.model.freeze_batch_norm  # freeze_trunk_batchnorm: True
+    data = recipe.data
+    assert (data.train_transform, data.resize, data.crop) == ("random_resized_crop", 256, 227)
+    assert data.scale == (0.16, 1.0)
+    assert recipe.batches.classes * recipe.batches.samples == 32
+    assert (recipe.optimizer.momentum, recipe.optimizer.weight_decay) == (0.9, 1e-4)
+    assert "32 x 1" in recipe.paper["differs"]
+    assert ("never judge" in recipe.paper["differs"]) == (name != "cub")  # whose 100 classes divide by four
+
+
 def test_a_recipe_in_a_folder_does_not_hide_one_of_the_same_name():
     assert find_recipe("cub.yaml").parent.name == "recipes"
     assert find_recipe("elsewhere/cub.yaml").parent.name == "recipes"

@@ -64,6 +64,7 @@ def test_random_batches_take_the_place_of_classes_and_samples(tmp_path):
         "classes": 32,
         "samples": 4,
         "size": None,
+        "draw": "rounds",
         "accumulate": 1,
     }
     recipe = parse_recipe({**SMALL, "batches": {"size": 120, "accumulate": 3}})
@@ -80,6 +81,7 @@ def test_random_batches_take_the_place_of_classes_and_samples(tmp_path):
         ({"size": 120, "accumulate": 7}, "accumulate 7 .*120"),
         ({"classes": 8, "accumulate": 3}, "accumulate 3 .*8"),
         ({"classes": None}, "classes and samples, or size"),
+        ({"size": 120, "draw": "independent"}, "draw independent .*classes x samples"),
         ({"size": 0}, "batches.size"),
     ],
 )

@@ -130,6 +130,22 @@ def test_the_command_prints_the_table_within_100_columns(monkeypatch):
     assert "--table 1" in str(wrong.exception)
 
 
+def test_table_2_has_the_deviations_and_the_means_of_table_1(monkeypatch):
+    """Typed once more from the paper; the means are those of its row in Table 1."""
+    (row,) = [row for group in read_table(2)["groups"] for row in group["rows"]]
+    assert row["deviations"] == {
+        "cub": [0.16, 0.17, 0.16, 0.12],
+        "cars": [0.11, 0.06, 0.02, 0.32],
+        "sop": [0.09, 0.05, 0.05, 0.02],
+    }
+    for data, name in row["recipes"].items():
+        assert row[data] == CELLS[name][0][data]
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(app, ["recipes", "--table", "2"]).output
+    assert "±.11 ±.06 ±.02 ±.32" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
 @pytest.fixture(scope="module")
 def roots(tmp_path_factory):
     """Folders in the layouts of CUB, Cars and SOP: four training classes of four images."""

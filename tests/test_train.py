@@ -369,7 +369,7 @@ def test_two_processes_with_batch_norm_differ_from_one_by_no_more_than_rounding(
 
 @pytest.mark.slow
 def test_distance_to_the_proxy_settles_near_alpha(tmp_path):
-    """The claim of the paper's Fig. 7: during warped training AvgDTP goes to alpha and stays there."""
+    """The paper notes that alpha and AvgDTP correlate (section 4.5); here AvgDTP goes to alpha and stays."""
     recipe = demo_recipes()["warped_softmax"].model_dump()
     chosen = recipe["loss"]["settings"]["alpha"]
     for alpha in (chosen, 1.5 * chosen):

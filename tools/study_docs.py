@@ -1,4 +1,7 @@
-"""Writes the results of studies into docs/studies.md, and their figures into docs/images: make docs"""
+"""Writes the results of studies into docs/studies.md, and their figures into docs/images: make docs
+
+What a result says in words, its claims and which figure it redraws, is made again from its numbers first.
+"""
 
 import json
 from pathlib import Path
@@ -6,7 +9,7 @@ from typing import Any
 
 from softwarp.claims import claims_table
 from softwarp.figures import svg
-from softwarp.files import write_text
+from softwarp.files import write_json, write_text
 from softwarp.studies import listed_studies, load_study
 
 DOCS = Path("docs")
@@ -14,7 +17,10 @@ RESULTS = Path("results")
 
 
 def main() -> None:
-    """Write the page and the figures."""
+    """Write the words of the results, the page and the figures."""
+    for study in listed_studies():
+        if summary := read_summary(study.name, RESULTS):
+            write_json(RESULTS / f"study_{study.name}.json", renewed(study.name, summary))
     page = DOCS / "studies.md"
     write_text(page, with_results(page.read_text(), RESULTS))
     for study in listed_studies():
@@ -44,6 +50,15 @@ def section(name: str, summary: dict[str, Any]) -> str:
     source = f"By `{summary['command']}` ([results/study_{name}.json](../results/study_{name}.json)).\n"
     shown = module.table(summary)
     return f"{figures}{shown.title}:\n\n{shown.markdown()}\n{claims}{source}"
+
+
+def renewed(name: str, summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the words that its study has for these numbers today."""
+    module = load_study(name)
+    words = {"paper": module.PAPER, "title": module.table(summary).title} | (
+        {"claims": module.claims_of(summary)} if "claims" in summary else {}
+    )
+    return {key: words.get(key, value) for key, value in summary.items()}
 
 
 def read_summary(name: str, results: Path) -> dict[str, Any] | None:

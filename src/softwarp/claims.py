@@ -1,4 +1,4 @@
-"""What a paper says, held against what was measured: held, undecided or not held."""
+"""What a paper says, or what we read into it, held against what was measured: held, undecided or not held."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,6 +8,8 @@ from softwarp.tables import Cell, Table, figure
 
 Verdict = Literal["held", "undecided", "not held"]
 WORST_FIRST: tuple[Verdict, ...] = ("not held", "undecided", "held")
+OUR_READING = "our reading"  # of a claim that the paper does not make in so many words
+SURE = 0.05  # a correlation is decided if chance alone gives one as large less often
 
 
 class Measured(NamedTuple):
@@ -47,9 +49,25 @@ def yes(holds: bool) -> Verdict:
     return "held" if holds else "not held"
 
 
-def claim(text: str, verdict: Verdict, numbers: str) -> dict[str, str]:
-    """Return a claim as a summary holds it."""
-    return {"claim": text, "verdict": verdict, "numbers": numbers}
+def correlated(pairs: Iterable[tuple[float, float]]) -> tuple[Verdict, float]:
+    """Return whether two quantities rise together, and Pearson's correlation; few pairs decide nothing.
+
+    >>> correlated([(1.0, 2.1), (2.0, 3.9), (3.0, 6.0)])[0], correlated([(1.0, 1.0), (2.0, 2.0)])[0]
+    ('held', 'undecided')
+    """
+    from scipy.stats import pearsonr
+
+    found = list(pairs)
+    if len(found) < 3 or any(len(set(side)) == 1 for side in zip(*found, strict=True)):
+        return "undecided", math.nan
+    result = pearsonr(*zip(*found, strict=True))
+    sign = float(result.statistic)
+    return ("undecided" if result.pvalue >= SURE else yes(sign > 0)), sign
+
+
+def claim(text: str, verdict: Verdict, numbers: str, *, said: str = OUR_READING) -> dict[str, str]:
+    """Return a claim as a summary holds it; `said` is the place in the paper, such as "section 4.4"."""
+    return {"claim": text, "said": said, "verdict": verdict, "numbers": numbers}
 
 
 def shown(metric: str, value: Measured) -> str:
@@ -62,6 +80,9 @@ def shown(metric: str, value: Measured) -> str:
 
 
 def claims_table(claims: Iterable[Mapping[str, str]]) -> Table:
-    """Return a row per claim."""
-    rows = tuple(tuple(Cell(each[key]) for key in ("claim", "verdict", "numbers")) for each in claims)
-    return Table(("the paper says", "here", "numbers"), rows, words=3)
+    """Return a row per claim, with the place where the paper makes it, or "our reading"."""
+    rows = tuple(
+        tuple(Cell(each.get(key, OUR_READING)) for key in ("claim", "said", "verdict", "numbers"))
+        for each in claims
+    )
+    return Table(("claim", "said in", "here", "numbers"), rows, words=4)

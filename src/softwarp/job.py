@@ -230,7 +230,11 @@ def build_batches(
     assert settings.classes is not None
     assert settings.samples is not None
     return BalancedBatches(
-        labels, classes_per_batch=settings.classes, samples_per_class=settings.samples, seed=seed
+        labels,
+        classes_per_batch=settings.classes,
+        samples_per_class=settings.samples,
+        seed=seed,
+        independent=settings.draw == "independent",
     )
 
 

@@ -1,19 +1,25 @@
-"""The paper's way to search: first without the warp, then the warp, then the second phase."""
+"""The authors' way to search: first without the warp, then the warp, then the second phase.
+
+The README of their code recommends it. The ranges hold what they found for CUB, Cars and SOP, both phases.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from softwarp.recipe import Recipe
-from softwarp.space import Parameter, Value, apply, number_of, space_of
+from softwarp.space import FIXED, Parameter, Value, apply, number_of, space_of
 from softwarp.tune import Study, search
 
 WARP = ("alpha", "k1", "k2", "delta")
 OFF = {"loss.settings.k1": 1.0, "loss.settings.k2": 1.0, "loss.settings.delta": 0.0}
 STAGES = ("without the warp", "warp", "second phase")
-LOWER = 100.0  # rates of the second phase are searched from 1/100 of the first phase's up to these
-LESS = 5.0  # alpha and scale from a fifth
-SLOPE = 0.1  # on either side of the first phase's slopes
+DELTA = Parameter("float", 1.0, 5.5)  # as in the paper's Fig. 8; the authors chose 1.3 to 1.5 for both phases
+NUMBERS = 10.0  # alpha and scale that the recipe gives as numbers: from a tenth to ten times these
+# Below the first phase's rates, where those of the second begin; the authors' proxies have 1/225,000.
+LOWER = {"learning_rate": 100.0, "proxy_learning_rate": 1e6, "proxy_travel": 1e6}
+LESS = 10.0  # alpha and scale from a tenth
+SLOPE = 0.6  # on either side of the first phase's slopes
 
 
 def search_like_the_paper(
@@ -41,7 +47,7 @@ def search_like_the_paper(
         )
     given = dict(changes or {})
     later = {key: given.pop(key) for key in list(given) if key.startswith("phases.1.")}
-    space = space_of(recipe, given)
+    space = first_space(recipe, given)
     warp = {key: each for key, each in space.items() if key.removeprefix("loss.settings.") in WARP}
     rest = {key: each for key, each in space.items() if key not in warp}
     first = recipe.model_copy(update={"phases": recipe.phases[:1]})
@@ -65,12 +71,24 @@ def search_like_the_paper(
     return dict(zip(STAGES, (plain, warped, second), strict=True)), second.best_recipe()
 
 
+def first_space(recipe: Recipe, changes: Mapping[str, str]) -> dict[str, Parameter]:
+    """Return the ranges of the first phase: the usual ones, Delta, and numbers around the recipe's own."""
+    own = {"loss.settings.delta": DELTA} | {
+        f"loss.settings.{name}": Parameter("log", value / NUMBERS, value * NUMBERS)
+        for name in ("alpha", "scale")
+        if isinstance(value := recipe.loss.settings.get(name), int | float) and value > 0
+    }
+    fixed = [key for key in own if changes.get(key) == FIXED]
+    rest = {key: text for key, text in changes.items() if key not in fixed}
+    return {key: each for key, each in space_of(recipe, _text(own) | rest).items() if key not in fixed}
+
+
 def second_space(recipe: Recipe) -> dict[str, Parameter]:
-    """Return the ranges of the second phase, tight around the first phase's values: lower rates and alpha."""
+    """Return the ranges of the second phase, around the first phase's values: lower rates and alpha."""
     phase, settings = recipe.phases[0], recipe.loss.settings
     space = {
-        f"phases.1.{rate}": Parameter("log", value / LOWER, value)
-        for rate in ("learning_rate", "proxy_learning_rate", "proxy_travel")
+        f"phases.1.{rate}": Parameter("log", value / lower, value)
+        for rate, lower in LOWER.items()
         if (value := getattr(phase, rate)) and getattr(recipe.phases[1], rate)
     }
     for name in ("alpha", "scale"):

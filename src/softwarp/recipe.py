@@ -119,6 +119,11 @@ class BatchPart(Part):
     classes: int | None = Field(None, ge=1, description="classes in a batch")
     samples: int | None = Field(None, ge=1, description="samples of each class in a batch")
     size: int | None = Field(None, ge=1, description="random images, instead of classes x samples")
+    draw: Literal["rounds", "independent"] = Field(
+        "rounds",
+        description="rounds: every class comes once before any comes again; independent: classes of each "
+        "batch drawn anew, and small classes give what they have, as the paper's authors do",
+    )
     accumulate: int = Field(1, ge=1, description="equal pieces in which a batch is processed")
 
     @model_validator(mode="before")
@@ -134,6 +139,8 @@ class BatchPart(Part):
             raise ValueError(
                 f"size {self.size} draws random images: omit classes and samples, or set batches.size=null"
             )
+        if self.size is not None and self.draw != "rounds":
+            raise ValueError(f"draw {self.draw} is for classes x samples; omit it, or set batches.size=null")
         if self.size is None and not (self.classes and self.samples):
             raise ValueError("give classes and samples, or size")
         if (self.size or self.classes or 0) % self.accumulate:

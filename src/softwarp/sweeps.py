@@ -68,15 +68,19 @@ def best_of(points: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return max(points, key=lambda point: float(point["mean"]["recall@1"]))
 
 
-def compared(text: str, higher: Mapping[str, Any], lower: Mapping[str, Any], setting: str) -> dict[str, str]:
+def compared(
+    text: str, higher: Mapping[str, Any], lower: Mapping[str, Any], setting: str, *, said: str
+) -> dict[str, str]:
     """Return the claim that Recall@1 is higher at one value than at another, which cannot be the same."""
     if higher is lower:
-        return claim(text, "not held", "best of all at " + listed((higher,), setting, "recall@1"))
+        return claim(text, "not held", "best of all at " + listed((higher,), setting, "recall@1"), said=said)
     verdict = above(measured(higher, "recall@1"), measured(lower, "recall@1"))
-    return claim(text, verdict, listed((lower, higher), setting, "recall@1"))
+    return claim(text, verdict, listed((lower, higher), setting, "recall@1"), said=said)
 
 
-def level(text: str, points: Sequence[Mapping[str, Any]], setting: str, count: int) -> dict[str, str]:
+def level(
+    text: str, points: Sequence[Mapping[str, Any]], setting: str, count: int, *, said: str
+) -> dict[str, str]:
     """Return the claim that Recall@1 differs by no more than the deviations between any two of these.
 
     Fewer than `count` values, or a single seed, cannot tell.
@@ -84,7 +88,7 @@ def level(text: str, points: Sequence[Mapping[str, Any]], setting: str, count: i
     values = [measured(point, "recall@1") for point in points]
     alike = all(above(a, b) == "undecided" for a in values for b in values)
     known = len(points) >= count and not any(math.isnan(value.deviation) for value in values)
-    return claim(text, yes(alike) if known else "undecided", listed(points, setting, "recall@1"))
+    return claim(text, yes(alike) if known else "undecided", listed(points, setting, "recall@1"), said=said)
 
 
 def flattest(points: Sequence[Mapping[str, Any]], count: int) -> Sequence[Mapping[str, Any]]:

@@ -68,8 +68,8 @@ def test_the_studies_are_listed_with_figure_and_table(monkeypatch):
             (line,) = [line for line in output.splitlines() if line.startswith(f"{study.name} ")]
             assert study.paper in line
     papers = {study.name: study.paper for study in listed_studies()}
-    assert papers["functions"] == "Table 3, Fig. 7"
-    assert (papers["alpha"], papers["slopes"], papers["delta"]) == ("Fig. 5", "Fig. 6", "Fig. 8")
+    assert papers["functions"] == "Table 3, Fig. 9"
+    assert (papers["alpha"], papers["slopes"], papers["delta"]) == ("Fig. 6", "Fig. 7", "Fig. 8")
     assert "demo" not in papers
 
 

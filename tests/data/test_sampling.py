@@ -1,4 +1,5 @@
 from collections import Counter
+from itertools import islice
 
 import pytest
 import torch
@@ -58,6 +59,40 @@ def test_too_few_classes_are_named():
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=3, samples_per_class=1, seed=0)
     with pytest.raises(ValueError, match="at least 1"):
         BalancedBatches(torch.tensor([0, 1]), classes_per_batch=1, samples_per_class=0, seed=0)
+
+
+def independent(labels, classes, samples, seed=0):
+    return BalancedBatches(
+        labels, classes_per_batch=classes, samples_per_class=samples, seed=seed, independent=True
+    )
+
+
+def test_independent_draws_take_no_turns():
+    """As in the authors' code: a class may come in two batches of a row while others have not come yet."""
+    labels = torch.arange(10).repeat_interleave(6)
+    seen = [label for batch in independent(labels, 5, 3) for label in dict.fromkeys(labels[batch].tolist())]
+    assert len(set(seen[:10])) < 10
+    assert len(seen) == 5 * 3  # 59 // 15 batches
+
+
+def test_independent_draws_shorten_batches_of_small_classes():
+    """SOP has classes of two images and batches of three each."""
+    labels = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2])
+    batches = independent(labels, 3, 3)
+    assert [Counter(labels[batch].tolist()) for batch in batches.of_epoch(4)] == [{0: 2, 1: 3, 2: 3}]
+    assert [len(share) for share in Draws(batches, epochs=2)] == [8, 8]
+    (whole,) = Draws(batches, epochs=1)
+    shares = [next(iter(Draws(batches, epochs=1, processes=3, rank=rank))) for rank in range(3)]
+    assert [len(share) for share in shares] == [2, 3, 3]
+    assert [draw for share in shares for draw in share] == whole
+
+
+def test_independent_draws_show_no_sample_of_a_class_twice_before_it_is_shuffled():
+    labels = torch.zeros(7, dtype=torch.long)
+    first, second = islice(independent(torch.cat([labels] * 9), 1, 3).of_epoch(0), 2)
+    assert not set(first) & set(second)
+    batches = independent(labels, 1, 3)
+    assert len(batches) == 2  # the seventh image is left out, as in the authors' code
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 9))

@@ -43,7 +43,7 @@ def test_claims_that_do_not_hold_are_called_so(summary):
     random = summary["random"] | {"largest_error": 1.5}
     rows = [row | {"settles": 0.0} for row in summary["rows"]]
     disks = {"increasing": {"lowest": 0.0, "highest": 3.0}, "falling": {"lowest": 0.0, "highest": 0.0}}
-    claims = landscape.claims_of({"rows": rows, "disks": disks}, random)
+    claims = landscape.claims_of({"rows": rows, "disks": disks, "random": random})
     assert [claim["verdict"] for claim in claims] == ["not held"] * 5 + ["held"]  # sqrt t is on its proxy
 
 

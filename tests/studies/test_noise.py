@@ -3,13 +3,17 @@
 import base64
 import io
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from PIL import Image
 from support.results import finished_run
 
-from softwarp.data.corruptions import CORRUPTIONS
-from softwarp.studies import noise
+from softwarp.data.corruptions import CORRUPTIONS, HEAVY, corrupt
+from softwarp.studies import dropout_strength, noise
+from softwarp.studies.published import TABLE_4
 
 
 def outcome(recall, *, seeds=1):
@@ -56,15 +60,66 @@ def test_means_drops_and_ranks(summary):
 def test_the_table_marks_the_best_of_each_corruption_if_there_are_seeds():
     table = noise.table(summarised((2, 2)))
     rows = {row[0].text: row[1:] for row in table.rows}
-    assert [cell.text for cell in rows["gaussian"]] == ["60.0 ± 0.0", "65.0 ± 0.0"]
-    assert [cell.best for cell in rows["gaussian"]] == [False, True]
-    assert [cell.best for cell in rows["jigsaw"]] == [True, False]
-    assert [cell.text for cell in rows["mean drop"]] == ["30.0", "30.0"]
-    assert [cell.text for cell in rows["mean rank"]] == ["1.3", "1.7"]
-    assert [cell.text for cell in rows["mean of corruptions"]] == ["50.0 ± 0.0", "40.0 ± 0.0"]
+    ours = {name: [cell.text for cell in cells[:2]] for name, cells in rows.items()}
+    assert ours["gaussian"] == ["60.0 ± 0.0", "65.0 ± 0.0"]
+    assert [cell.best for cell in rows["gaussian"]] == [False, True, *[False] * 4]
+    assert [cell.best for cell in rows["jigsaw"]] == [True, False, *[False] * 4]
+    assert ours["mean drop"] == ["30.0", "30.0"]
+    assert ours["mean rank"] == ["1.3", "1.7"]
+    assert ours["mean of corruptions"] == ["50.0 ± 0.0", "40.0 ± 0.0"]
     one = noise.table(summarised((1, 1)))
     assert one.title.endswith("one seed each")
     assert not any(cell.best or cell.second for row in one.rows for cell in row)
+
+
+def test_the_paper_s_table_with_hist_stands_beside_ours():
+    table = noise.table(summarised((1, 1)))
+    assert table.whole_heads()[-4:] == (
+        *("paper hist", "paper proxy_nca_pp"),
+        *("paper euclidean_softmax", "paper warped_softmax"),
+    )
+    rows = {row[0].text: [cell.text for cell in row[-4:]] for row in table.rows}
+    assert rows["cutout"] == ["64.5", "54.5", "59.5", "61.6"]  # typed from the paper
+    assert rows["mean drop"] == [""] * 4
+    assert set(TABLE_4) == {"uncorrupted", *CORRUPTIONS}
+
+
+def test_the_strength_outside_the_severities_counts_for_no_mean():
+    values = outcome(GOOD | {"dropout of 35%": {"1": 0.0}})
+    without = noise.summarise(runs=[{"title": "a", "seeds": 1, "values": outcome(GOOD)}])["runs"][0]
+    with_it = noise.summarise(runs=[{"title": "a", "seeds": 1, "values": values}])["runs"][0]
+    assert (with_it["mean"], with_it["drop"]) == (without["mean"], without["drop"])
+    assert with_it["means"]["dropout of 35%"]["recall@1"] == [0.0]
+
+
+def test_the_strength_of_dropout_is_written_beside_the_paper_s(tmp_path, monkeypatch):
+    monkeypatch.setattr(dropout_strength, "RESULT", tmp_path / "result.json")
+    monkeypatch.setattr(dropout_strength, "load_source", lambda **_: SimpleNamespace(query_labels=[0] * 7))
+    monkeypatch.setattr(dropout_strength, "load", lambda name: name)
+    monkeypatch.setattr(
+        dropout_strength, "retrieval_of", lambda *given: {"recall@1": 0.8 * (1 - given[3] / 100)}
+    )
+    dropout_strength.main(tmp_path / "CUB")
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert found["kept"]["35"] == pytest.approx(0.65)
+    assert found["kept_in_the_paper"]["warped_softmax"] == pytest.approx(28.9 / 72.5)
+    assert found["command"].endswith("dropout_strength CUB")
+
+
+def test_the_heavy_dropout_is_the_one_that_costs_what_the_paper_s_does():
+    root = Path(__file__).parents[2]
+    found = json.loads((root / "results" / "dropout_strength.json").read_text())
+    wanted = found["kept_in_the_paper"]["warped_softmax"]
+    assert int(min(found["kept"], key=lambda percent: abs(found["kept"][percent] - wanted))) == HEAVY
+    page = (root / "docs" / "studies.md").read_text()
+    assert f"{found['kept'][str(HEAVY)]:.2f} of their Recall@1" in page
+
+
+def test_dropout_is_a_percentage_outside_the_severities_too():
+    image = torch.full((3, 64, 64), 100, dtype=torch.uint8)
+    heavy = corrupt(image, "dropout of 35%", 1)
+    assert float((heavy == 0).float().mean()) == pytest.approx(0.35, abs=0.03)
+    assert "dropout of 35%" not in CORRUPTIONS
 
 
 def test_figures_carry_their_numbers(summary):
@@ -84,6 +139,7 @@ def test_the_uncorrupted_figures_are_the_run_s_own_and_a_study_resumes(demo, tmp
         own = row["values"]["uncorrupted"]["0"]
         assert (own["recall@1"], own["map@r"]) == ([metrics["recall@1"]], [metrics["map@r"]])
         assert row["values"]["jigsaw"]["4"]["recall@1"][0] < metrics["recall@1"]
+        assert row["values"]["dropout of 35%"]["1"]["recall@1"][0] < metrics["recall@1"]
     monkeypatch.setattr(noise, "retrieval_of", lambda *_: pytest.fail("judged again"))
     assert noise.main(folders, output=tmp_path, quick=True, progress=None) == found
     with pytest.raises(ValueError, match="seed is 0 there and 1 here"):

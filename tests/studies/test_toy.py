@@ -74,55 +74,75 @@ def test_measures_of_known_points():
     assert toy_training.measures(points, torch.tensor([1, 0, 1, 1]), proxies)["accuracy"] == 0.75
 
 
-def trained(folder, digits, loss="warped_softmax"):
-    toy.train_toy(folder, None, loss=loss, seed=0, pictures=digits, plan=PLAN)
+def trained(folder, digits, kind="twice", alpha=6.0):
+    toy.train_toy(folder, None, kind=kind, alpha=alpha, seed=0, pictures=digits, plan=PLAN)
     return json.loads((folder / "result.json").read_text())
 
 
-def test_a_stopped_training_resumes_to_the_same_end(tmp_path, digits, monkeypatch):
-    whole = trained(tmp_path / "whole", digits)
+@pytest.mark.parametrize(("kind", "alpha"), [("twice", 6.0), ("automatic", "auto")])
+def test_a_stopped_training_resumes_to_the_same_end(tmp_path, digits, monkeypatch, kind, alpha):
+    whole = trained(tmp_path / "whole", digits, kind, alpha)
 
     @contextmanager
     def at_once(_device):
         yield lambda: True
 
-    with monkeypatch.context() as patch:
-        patch.setattr(toy_training, "asked_to_stop", at_once)
-        with pytest.raises(StoppedError):
-            trained(tmp_path / "stopped", digits)
+    for _ in range(2):  # before the warp begins, and after
+        with monkeypatch.context() as patch:
+            patch.setattr(toy_training, "asked_to_stop", at_once)
+            with pytest.raises(StoppedError):
+                trained(tmp_path / "stopped", digits, kind, alpha)
     assert not (tmp_path / "stopped" / "result.json").exists()
-    assert trained(tmp_path / "stopped", digits) == whole
+    assert trained(tmp_path / "stopped", digits, kind, alpha) == whole
     frames = torch.load(tmp_path / "stopped" / "checkpoint.pt", weights_only=True)["frames"]
     assert len(frames) == PLAN["rounds"] + 1
 
 
 def test_the_warp_begins_after_a_quarter_and_all_else_is_the_same(tmp_path, digits):
-    frames = []
-    for loss in toy.LOSSES:
-        trained(tmp_path / loss, digits, loss)
-        frames.append(torch.load(tmp_path / loss / "checkpoint.pt", weights_only=True)["frames"])
-    for plain, warped in list(zip(*frames, strict=True))[:2]:
-        torch.testing.assert_close(plain, warped)
+    frames, alphas = [], []
+    for kind, alpha in (("plain", 0.0), ("twice", 6.0), ("automatic", "auto")):
+        alphas.append(trained(tmp_path / kind, digits, kind, alpha).get("alpha"))
+        frames.append(torch.load(tmp_path / kind / "checkpoint.pt", weights_only=True)["frames"])
+    assert alphas[:2] == [None, 6.0]
+    assert 0 < alphas[2] != 6.0
+    for plain, *warped in list(zip(*frames, strict=True))[:2]:
+        for each in warped:
+            torch.testing.assert_close(plain, each)
     assert (frames[0][-1][0] - frames[1][-1][0]).abs().max() > 1e-4
+    assert (frames[1][-1][0] - frames[2][-1][0]).abs().max() > 1e-4
 
 
-def results(separability, compactness):
+def test_alpha_lies_beyond_the_distance_that_eq_4_ends_at(tmp_path, digits):
+    """At that distance or below it, a warp would pull inward."""
+    found = toy.collect(digits, tmp_path, PLAN, None)["results"]
+    (plain,), (twice,) = found["plain"], found["twice"]
+    assert twice["alpha"] == pytest.approx(2 * plain["train"]["avg_dtp"])
+
+
+def results(separability, compactness, **alpha):
     measures = {"separability": separability, "compactness": compactness, "avg_dtp": 1.0, "accuracy": 1.0}
     part = measures | {"separability_ratio": separability / compactness}
-    return {"train": part, "held_out": part, "drawn": {"points": "0,0 1,1 2,2 3,3", "proxies": "0,0 2,2"}}
+    drawn = {"points": "0,0 1,1 2,2 3,3", "proxies": "0,0 2,2"}
+    return {"train": part, "held_out": part, "drawn": drawn, **alpha}
 
 
-def test_claims_compare_both_losses():
+def test_claims_compare_each_warp_with_eq_4():
     runs = {
-        "euclidean_softmax": [results(4.0, 1.0), results(4.2, 1.1)],
-        "warped_softmax": [results(8.0, 2.0), results(8.2, 2.1)],
+        "plain": [results(4.0, 1.0), results(4.2, 1.1)],
+        "twice": [results(8.0, 2.0, alpha=2.0), results(8.2, 2.1, alpha=2.2)],
+        "automatic": [results(3.0, 0.5, alpha=0.5), results(3.2, 0.55, alpha=0.6)],
     }
     about = {"names": ("a", "b"), "source": "tests", "images": 4, "plan": {"seeds": 2}}
     summary = toy.summarise({"results": runs, **about})
-    assert [each["verdict"] for each in summary["claims"]] == ["held", "not held", "undecided"]
-    assert "| Separability | held out | 4.10 ± 0.14 | 8.10 ± 0.14 |" in toy.table(summary).markdown()
+    found = [each["verdict"] for each in summary["claims"]]
+    assert found == ["held", "not held", "undecided", "not held", "held", "held"]
+    caption = ["caption of Fig. 10", "caption of Fig. 10", "our reading"]
+    assert [each["said"] for each in summary["claims"]] == 2 * caption
+    shown = toy.table(summary).markdown()
+    assert "| alpha |  | - | 2.00, 2.20 | 0.50, 0.60 |" in shown
+    assert "| Separability | held out | 4.10 ± 0.14 | 8.10 ± 0.14 | 3.10 ± 0.14 |" in shown
     drawing = toy.draw(summary)["toy"]
-    assert len(drawing.rows) == 2 * 4
+    assert len(drawing.rows) == 3 * 4
     assert drawing.rows[2] == {"loss": "Eq. 4", "class": "b", "x": 2.0, "y": 2.0}
 
 
@@ -134,5 +154,5 @@ def test_the_whole_study_runs_quickly_and_animates(tmp_path):
     with Image.open(tmp_path / "toy.gif") as animation:
         assert animation.n_frames == 9
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["rows"]["euclidean_softmax"]["train"]["mean"]["accuracy"] > 0.3
+    assert summary["rows"]["plain"]["train"]["mean"]["accuracy"] > 0.3
     assert summary["source"] == "ten digits of the glyphs"

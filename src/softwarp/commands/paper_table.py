@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TITLES = {"cub": "CUB-200-2011", "cars": "Cars196", "sop": "Online Products", "faces": "accuracy"}
-TABLES = (1, 5)  # those of the paper that have recipes
+TABLES = (1, 2, 5)  # those of the paper that have recipes
 WIDTH = 100  # a narrower table would cut recipe names
 
 
@@ -38,13 +38,16 @@ def read_table(number: int) -> dict[str, Any]:
     from softwarp.recipe_files import read_settings
 
     if number not in TABLES:
-        known = " and ".join(f"--table {each}" for each in TABLES)
-        raise ValueError(f"there are no recipes for table {number} of the paper, only for {known}")
+        known = ", ".join(f"--table {each}" for each in TABLES)
+        raise ValueError(
+            f"there are no recipes for table {number} of the paper, only for {known}; "
+            "Tables 3 and 4 are studies (`softwarp study`), 6 to 8 reality checks"
+        )
     return read_settings(Path(str(files("softwarp") / "recipes" / f"table_{number}.yaml")))
 
 
 def as_table(content: dict[str, Any], number: int) -> "Table":
-    """Return the table: two lines for each row, the published figures and the names of the recipes."""
+    """Return the table: for each row the published figures, their deviations and the names of recipes."""
     from rich import box
     from rich.table import Table
 
@@ -70,7 +73,10 @@ def _cell(row: dict[str, Any], name: str, heads: list[str], digits: int) -> str:
     if name not in row:
         return _aligned(["-"], heads, digits)
     figures = ["-" if value is None else f"{value:.{digits}f}" for value in row[name]]
-    return f"{_aligned(figures, heads, digits)}\n{row.get('recipes', {}).get(name, 'not known')}"
+    spread = [f"±{value:.2f}".replace("0.", ".") for value in row.get("deviations", {}).get(name, ())]
+    lines = [figures, spread] if spread else [figures]
+    shown = "\n".join(_aligned(line, heads, digits) for line in lines)
+    return f"{shown}\n{row.get('recipes', {}).get(name, 'not known')}"
 
 
 def _aligned(words: list[str], heads: list[str], digits: int) -> str:

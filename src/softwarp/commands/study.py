@@ -87,6 +87,7 @@ def run_study(
     """Run a study; write what it found and print its table."""
     from rich.console import Console
 
+    from softwarp.claims import OUR_READING
     from softwarp.commands.benchmark import write_files
     from softwarp.commands.progress import bars_until_stopped
     from softwarp.figures import write_drawing
@@ -108,7 +109,8 @@ def run_study(
         write_drawing(folder / stem, drawing)
     Console().print(shown.terminal())
     for claim in summary.get("claims", []):
-        typer.echo(f"{claim['verdict']}: {claim['claim']}: {claim['numbers']}")
+        place = claim.get("said", OUR_READING)
+        typer.echo(f"{claim['verdict']}: {claim['claim']} ({place}): {claim['numbers']}")
     typer.echo(
         f"study: {printable(str(folder))}; summary.json, table.md, table.tex, figures as .svg and .csv"
     )

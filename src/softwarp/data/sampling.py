@@ -19,13 +19,27 @@ class BalancedBatches(Sampler[list[int]]):
     the end of a round that do not fill a batch come first in the next round, and count for both. A class
     with fewer samples than asked for repeats some. The order depends only on `seed` and `epoch`.
 
+    Args:
+        independent: as the paper's authors do. The classes of each batch are drawn independently; a class is
+            shuffled again when fewer samples are left than asked for; one that has fewer gives all of them,
+            so that batches of small classes are short. In the authors' code the order of a class outlasts an
+            epoch.
+
     >>> labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
     >>> batches = BalancedBatches(labels, classes_per_batch=2, samples_per_class=2, seed=0)
     >>> [len(batch) for batch in batches]
     [4, 4]
     """
 
-    def __init__(self, labels: Tensor, *, classes_per_batch: int, samples_per_class: int, seed: int) -> None:
+    def __init__(
+        self,
+        labels: Tensor,
+        *,
+        classes_per_batch: int,
+        samples_per_class: int,
+        seed: int,
+        independent: bool = False,
+    ) -> None:
         if min(classes_per_batch, samples_per_class) < 1:
             raise ValueError("classes_per_batch and samples_per_class must be at least 1")
         counts = labels.unique(return_counts=True)[1]
@@ -36,9 +50,9 @@ class BalancedBatches(Sampler[list[int]]):
                 "lower batches.classes"
             )
         self.classes_per_batch, self.samples_per_class = classes_per_batch, samples_per_class
-        self.seed, self.epoch = seed, 0
+        self.seed, self.epoch, self.independent = seed, 0, independent
         self.size = classes_per_batch * samples_per_class
-        self.length = max(1, len(labels) // self.size)
+        self.length = max(1, (len(labels) - independent) // self.size)  # the authors want one image more
 
     def __len__(self) -> int:
         return self.length
@@ -49,22 +63,40 @@ class BalancedBatches(Sampler[list[int]]):
     def of_epoch(self, epoch: int) -> Iterator[list[int]]:
         """Yield the batches of that epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-        classes: list[int] = []
         queues: list[list[int]] = [[] for _ in self.members]
-        for _ in range(self.length):
+        drawn = self._anew(generator) if self.independent else self._in_rounds(generator)
+        for classes in islice(drawn, self.length):
+            batch = []
+            for label in classes:
+                self._fill(queues, label, generator)
+                batch += queues[label][: self.samples_per_class]
+                queues[label] = queues[label][self.samples_per_class :]
+            yield batch
+
+    def _in_rounds(self, generator: torch.Generator) -> Iterator[list[int]]:
+        """The classes of each batch, all of them before any comes again."""
+        classes: list[int] = []
+        while True:
             if len(classes) < self.classes_per_batch:
                 fresh = torch.randperm(len(self.members), generator=generator).tolist()
                 # Leftover classes come first, and only once in the same batch.
                 classes += [label for label in fresh if label not in classes] if classes else fresh
-            chosen, classes = classes[: self.classes_per_batch], classes[self.classes_per_batch :]
-            batch = []
-            for label in chosen:
-                while len(queues[label]) < self.samples_per_class:
-                    order = torch.randperm(len(self.members[label]), generator=generator)
-                    queues[label] += self.members[label][order].tolist()
-                batch += queues[label][: self.samples_per_class]
-                queues[label] = queues[label][self.samples_per_class :]
-            yield batch
+            yield classes[: self.classes_per_batch]
+            classes = classes[self.classes_per_batch :]
+
+    def _anew(self, generator: torch.Generator) -> Iterator[list[int]]:
+        """The classes of each batch, drawn independently of all others."""
+        while True:
+            yield torch.randperm(len(self.members), generator=generator)[: self.classes_per_batch].tolist()
+
+    def _fill(self, queues: list[list[int]], label: int, generator: torch.Generator) -> None:
+        """Shuffle a class again if too few samples are left; drawn independently, these are skipped."""
+        while len(queues[label]) < self.samples_per_class:
+            order = torch.randperm(len(self.members[label]), generator=generator)
+            fresh = self.members[label][order].tolist()
+            queues[label] = fresh if self.independent else queues[label] + fresh
+            if self.independent:
+                return
 
 
 class RandomBatches:
@@ -132,9 +164,7 @@ class Draws(Sampler[list[tuple[int, int]]]):
                 f"batches.classes x batches.samples, or batches.size, a multiple of {processes * pieces}"
             )
         self.batches, self.steps, self.start = batches, epochs * len(batches), start
-        part = size // pieces // processes
-        starts = [piece * size // pieces + rank * part for piece in range(pieces)]
-        self.share = [place for start in starts for place in range(start, start + part)]
+        self.rank, self.processes, self.pieces = rank, processes, pieces
 
     def __len__(self) -> int:
         return self.steps - self.start
@@ -147,5 +177,12 @@ class Draws(Sampler[list[tuple[int, int]]]):
                 place = (self.batches.seed, *divmod(position, len(self.batches)))
                 seeds = np.random.SeedSequence(place).generate_state(len(batch), np.uint64) >> np.uint64(1)
                 draws = list(zip(batch, seeds.tolist(), strict=True))
-                yield [draws[place] for place in self.share]
+                yield self._share(draws)
                 position += 1
+
+    def _share(self, draws: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """This process's share of every piece; shares of a short batch may differ by one draw."""
+        parts = self.pieces * self.processes
+        ends = [part * len(draws) // parts for part in range(parts + 1)]
+        own = range(self.rank, parts, self.processes)
+        return [draw for part in own for draw in draws[ends[part] : ends[part + 1]]]

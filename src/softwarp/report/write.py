@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from softwarp.benchmark import Benchmark
+from softwarp.claims import claims_table
 from softwarp.reality_table import RealityCheck
 from softwarp.report.benchmark import benchmark_parts, best_runs, reality_parts
 from softwarp.report.page import Illustration, Part, write_page
 from softwarp.report.runs import machine, read_entries, run_parts
 from softwarp.report.tuning import read_searches, search_parts
 from softwarp.runs import read_json_as
-from softwarp.tables import Cell, Table, from_markdown
+from softwarp.tables import from_markdown
 
 CURE = "make it again with the command that wrote the folder"
 
@@ -52,14 +53,10 @@ def parts_of(folder: Path) -> tuple[list[Part], list[Path]]:
 def study_parts(folder: Path) -> list[Part]:
     """Return what `softwarp study` wrote into a folder: table, claims, figures."""
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    claims = [
-        tuple(Cell(str(claim[key])) for key in ("claim", "verdict", "numbers"))
-        for claim in summary.get("claims", [])
-    ]
     table = from_markdown((folder / "table.md").read_text())
     tables = [replace(table, title=summary.get("title", ""))]
-    if claims:
-        tables.append(Table(("claim", "verdict", "numbers"), tuple(claims), words=3))
+    if summary.get("claims"):
+        tables.append(claims_table(summary["claims"]))
     return [
         Part(
             title=f"Study {summary['study']}: {summary['paper']}",

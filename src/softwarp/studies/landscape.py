@@ -175,37 +175,46 @@ def summarise(found: Mapping[str, Any]) -> dict[str, Any]:
         "largest_error": max(errors),
         "squares": SQUARES,
     }
-    return {**found, "random": random, "claims": claims_of(found, random)}
+    summary = {**found, "random": random}
+    return summary | {"claims": claims_of(summary)}
 
 
-def claims_of(found: Mapping[str, Any], random: Mapping[str, Any]) -> list[dict[str, str]]:
+def claims_of(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the paper's claims about landscapes, each with its verdict."""
+    random = found["random"]
     increasing, falling = found["disks"]["increasing"], found["disks"]["falling"]
     settled = {row["function"]: row["settles"] for row in found["rows"] if row["proxies"] == "two"}
     claims = [
         (
-            "a warp has one minimum, at alpha on the line (Prop. 3.2)",
+            "a warp has one minimum, at alpha on the line",
+            "section 3.1, Prop. 3.2",
             random["with_one_minimum"] == random["pairs"] and random["largest_error"] <= 1,
             f"{random['pairs']} random pairs and warps, at most {random['largest_error']:.2g} squares away",
         ),
         (
-            "on every disk the best and the worst point are on the line if f1 increases (Lemma 3.1)",
+            "on every disk the best and the worst point are on the line if f increases",
+            "section 3.1, Lemma 3.1",
             max(increasing.values()) < 1,
             f"{random['pairs']} random disks, at most {max(increasing.values()):.2g} degrees away",
         ),
         (
-            "and not if f1 falls somewhere (Lemma 3.1)",
+            "and not if f falls somewhere",
+            "section 3.1, Lemma 3.1",
             falling["lowest"] > 1,
             f"with |t - 2|, up to {falling['lowest']:.0f} degrees away",
         ),
     ]
-    expected = {"t": (None, "a plateau"), "t^2": ("infinity", "no minimum"), "sqrt t": (0.0, "on the proxy")}
+    expected = {
+        "t": (None, "plateaus outward from the proxy", "section 3.1"),
+        "t^2": ("infinity", "its minimum lies at infinity", "section 3.2"),
+        "sqrt t": (0.0, "embeddings anchor on their proxy", "section 3.2"),
+    }
     claims += [
-        (f"{text}: {words}", settled[text] == place, f"settles: {_place(settled[text], 2)}")
-        for text, (place, words) in expected.items()
+        (f"{text}: {words}", said, settled[text] == place, f"settles: {_place(settled[text], 2)}")
+        for text, (place, words, said) in expected.items()
         if text in settled
     ]
-    return [claim(text, yes(held), numbers) for text, held, numbers in claims]
+    return [claim(text, yes(held), numbers, said=said) for text, said, held, numbers in claims]
 
 
 def table(summary: Mapping[str, Any]) -> Table:

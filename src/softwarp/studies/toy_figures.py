@@ -25,7 +25,7 @@ def draw_embeddings(
     points: Mapping[str, Array], proxies: Mapping[str, Array], names: Sequence[str]
 ) -> Drawing:
     """Return a panel per loss, points [C, N, 2] in the colour of their class; circles are proxies."""
-    figure = Figure(figsize=(10, 5.2), dpi=144, layout="constrained")
+    figure = Figure(figsize=(1 + 4.5 * len(points), 5.2), dpi=144, layout="constrained")
     for axes, title in zip(_panels(figure, list(points)), points, strict=True):
         _scatter(axes, points[title], proxies[title])
         axes.set_aspect("equal", adjustable="datalim")
@@ -66,7 +66,7 @@ def write_animation(
     path: Path, frames: Mapping[str, Sequence[tuple[Array, Array]]], names: Sequence[str]
 ) -> None:
     """Write a GIF in which the points of each loss move; every panel has room for all of its frames."""
-    figure = Figure(figsize=(8, 4.3), dpi=80, layout="constrained")
+    figure = Figure(figsize=(4 * len(frames), 4.3), dpi=80, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     drawn = []
     for axes, (_, moving) in zip(_panels(figure, list(frames)), frames.items(), strict=True):

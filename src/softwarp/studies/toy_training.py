@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,23 @@ from softwarp.train import StoppedError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-LOSSES: dict[str, tuple[str, dict[str, float]]] = {
-    "euclidean_softmax": ("Eq. 4", {}),
-    "warped_softmax": ("warp", {"alpha": 3.0, "k1": 0.7, "k2": 1.3}),
+
+class Kind(NamedTuple):
+    """What is trained: its title, its loss, and alpha: a factor of Eq. 4's AvgDTP, or "auto"."""
+
+    title: str
+    loss: str
+    alpha: float | str = 0.0
+
+
+PLAIN = "plain"
+KINDS = {
+    PLAIN: Kind("Eq. 4", "euclidean_softmax"),
+    "twice": Kind("warp, alpha 2 x AvgDTP", "warped_softmax", 2.0),
+    "automatic": Kind("warp, automatic alpha", "warped_softmax", "auto"),
 }
-KINDS = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
+SLOPES = {"k1": 0.7, "k2": 1.3}
+CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
 DIGITS = "0123456789"  # the glyphs that stand in
 SHOWN = 60  # images of each class that are drawn
 BATCH = 128
@@ -53,7 +65,7 @@ def load_pictures(data: Path | None, *, per_class: int) -> Pictures:
         names, source = tuple(DIGITS), "ten digits of the glyphs"
     else:
         parts = [_fashion(data, "train", per_class), _fashion(data, "t10k", per_class // 3)]
-        names, source = KINDS, "FashionMNIST"
+        names, source = CLOTHES, "FashionMNIST"
     train, held_out = ((_prepared(images), labels) for images, labels in parts)
     return Pictures(train, held_out, names, source)
 
@@ -69,7 +81,7 @@ def _fashion(data: Path, part: str, per_class: int) -> tuple[Tensor, Tensor]:
             f"--data {data}: there is no {Path(error.filename).name}; "
             "give the folder of FashionMNIST's four idx files (torchvision keeps them in FashionMNIST/raw)"
         ) from None
-    rows = torch.cat([(labels == label).nonzero()[:per_class, 0] for label in range(len(KINDS))])
+    rows = torch.cat([(labels == label).nonzero()[:per_class, 0] for label in range(len(CLOTHES))])
     return images[rows, None], labels[rows].long()
 
 
@@ -91,15 +103,17 @@ def train_toy(
     folder: Path,
     progress: "Progress | None",
     *,
-    loss: str,
+    kind: str,
+    alpha: float | str,
     seed: int,
     pictures: Pictures,
     plan: dict[str, int],
 ) -> None:
-    """Train one loss with one seed; resume from the last round, if there is one."""
+    """Train one kind with one seed; resume from the last round, if there is one."""
+    title, name, _ = KINDS[kind]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model, criterion = network(), build_loss(loss, len(pictures.names), 2, proxy_init="normal")
+        model, criterion = network(), build_loss(name, len(pictures.names), 2, proxy_init="normal")
     groups = [
         {"params": model.parameters(), "lr": RATE},
         {"params": criterion.parameters(), "lr": PROXY_RATE},
@@ -113,12 +127,11 @@ def train_toy(
         frames = saved["frames"]
         for name, part in parts.items():
             part.load_state_dict(saved[name])
-    bar = progress.add_task(f"{LOSSES[loss][0]}, seed {seed}", total=plan["rounds"]) if progress else None
+    bar = progress.add_task(f"{title}, seed {seed}", total=plan["rounds"]) if progress else None
     with asked_to_stop(torch.device("cpu")) as stop:
         for number in range(len(frames) - 1, plan["rounds"]):
-            if warp := LOSSES[loss][1]:
-                begun = 4 * number >= plan["rounds"]
-                criterion.start_phase(**warp if begun else {"k1": 1.0, "k2": 1.0})  # type: ignore[operator]
+            if kind != PLAIN:
+                begin_round(criterion, alpha, number, plan["rounds"])
             _train_round(model, criterion, optimizer, pictures, plan, seed=seed, number=number)
             frames.append(_frame(model, criterion, pictures))
             with atomic_write(checkpoint) as file:
@@ -129,7 +142,21 @@ def train_toy(
                 progress.update(bar, completed=number + 1)
             if stop():
                 raise StoppedError
-    write_json(folder / "result.json", _measure(model, criterion, pictures) | {"drawn": _written(frames[-1])})
+    found = _measure(model, criterion, pictures) | {"drawn": _written(frames[-1])}
+    if kind != PLAIN:
+        found["alpha"] = float(criterion.get_buffer("alpha"))
+    write_json(folder / "result.json", found)
+
+
+def begin_round(criterion: nn.Module, alpha: float | str, number: int, rounds: int) -> None:
+    """Switch the warp on after a quarter of the rounds; an automatic alpha is measured once, then."""
+    first = -(-rounds // 4)
+    if number < first:
+        criterion.start_phase(k1=1.0, k2=1.0)  # type: ignore[operator]
+    elif number == first or not isinstance(alpha, str):
+        criterion.start_phase(alpha=alpha, **SLOPES)  # type: ignore[operator]
+    else:  # resumed: alpha is in the checkpoint
+        criterion.start_phase(**SLOPES)  # type: ignore[operator]
 
 
 def _train_round(
