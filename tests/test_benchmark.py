@@ -69,6 +69,12 @@ def test_batches_serve_the_most_demanding_loss_and_are_the_same_for_all(losses, 
         assert (recipe.batches.size, recipe.batches.classes, recipe.batches.samples) == expected
 
 
+def test_batches_are_drawn_as_the_recipe_says():
+    given = {"classes": 10, "samples": 2, "draw": "independent"}
+    recipes = recipe_for_each(tiny(batches=given), ["triplet", "proxy_anchor"]).values()
+    assert {recipe.batches.draw for recipe in recipes} == {"independent"}
+
+
 def test_where_proxies_start_at_class_means_all_proxies_do():
     recipe = tiny(loss={"name": "warped_softmax", "proxy_init": "means"})
     starts = {

@@ -350,6 +350,7 @@ def _batches_for_all(recipe: Recipe, losses: Sequence[str]) -> dict[str, Any]:
         "classes": max(batches.classes, classes * batches.accumulate),
         "samples": max(batches.samples, samples),
         "accumulate": batches.accumulate,
+        "draw": batches.draw,
     }
 
 
