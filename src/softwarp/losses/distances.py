@@ -129,7 +129,9 @@ PROXY_INITS = {
     "kaiming": lambda proxies: nn.init.kaiming_normal_(proxies, mode="fan_out"),
     "kaiming_in": lambda proxies: nn.init.kaiming_normal_(proxies, mode="fan_in"),
     "insightface": lambda proxies: nn.init.normal_(proxies, std=0.01),
-    "linear": lambda proxies: nn.init.uniform_(proxies, -(proxies.shape[1] ** -0.5), proxies.shape[1] ** -0.5),
+    "linear": lambda proxies: nn.init.uniform_(
+        proxies, -(proxies.shape[1] ** -0.5), proxies.shape[1] ** -0.5
+    ),
     "unit": _uniform_directions,
     "proxy_nca_pp": lambda proxies: nn.init.normal_(proxies, std=1 / 8),
     "normal": nn.init.normal_,

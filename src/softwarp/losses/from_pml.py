@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from softwarp.losses.distances import check_finite, check_input, euclidean_distances, widen

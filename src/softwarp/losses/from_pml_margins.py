@@ -219,7 +219,7 @@ class CosFaceLoss(nn.Module):
             details="faces, rate 0.1, a tenth after 16,000, 24,000 and 28,000 steps, momentum 0.9, weight "
             "decay 5e-4",
         ),
-        proxy_rate_ratio=100.0,
+        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.0, 0.6), "scale": ("log", 8.0, 128.0)},
         notes="margin is a difference of cosines; 0.35 is the paper's, insightface's code has 0.40. Class "
         f"vectors start {SHORT}.",
@@ -280,7 +280,7 @@ class ArcFaceLoss(nn.Module):
             rate_ratio=1.0,
             details="faces, rate 0.1, a tenth after 20,000 and 28,000 steps, momentum 0.9, weight decay 5e-4",
         ),
-        proxy_rate_ratio=100.0,
+        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.05, 0.8), "scale": ("log", 8.0, 128.0)},
         notes="margin is in radians, as in the paper; pytorch-metric-learning 2 takes degrees. The case "
         "beyond pi - margin is that of the first official code; the current one has none, and there "

@@ -175,7 +175,7 @@ class NormalizedSoftmaxLoss(nn.Module):
             details="CUB rate 0.001, Cars 0.01, SOP 15 x 5 and 0.01; momentum 0.9, weight decay 1e-4, 30 "
             "epochs, a tenth after 15",
         ),
-        proxy_rate_ratio=100.0,
+        proxy_rate_ratio=5.0,
         search_space={"temperature": ("log", 0.01, 0.3)},
         notes="Class weights start like torch's linear layer, as in the official code; "
         "pytorch-metric-learning draws from N(0, 1).",
