@@ -1,6 +1,7 @@
 """Distances from embeddings to proxies, and the checks that every proxy loss makes of its input."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -125,7 +126,7 @@ def _uniform_directions(proxies: Tensor) -> None:
     proxies.uniform_(-1, 1).copy_(normalize(proxies))
 
 
-PROXY_INITS = {
+PROXY_INITS: dict[str, Callable[[Tensor], object]] = {
     "kaiming": lambda proxies: nn.init.kaiming_normal_(proxies, mode="fan_out"),
     "kaiming_in": lambda proxies: nn.init.kaiming_normal_(proxies, mode="fan_in"),
     "insightface": lambda proxies: nn.init.normal_(proxies, std=0.01),
