@@ -75,8 +75,8 @@ def _figures(results: Sequence[Verified], about: Mapping[str, Any]) -> Part:
         note="Percent. Accuracy: mean ± deviation over folds, each judged by the threshold that is best on "
         "the others. TAR@0.1: same pairs accepted when a tenth of the different pairs is, on the ROC of all "
         "pairs. fold TAR@0.1: the mean over folds, at the threshold that accepts a tenth of the different "
-        "pairs of the others, as in insightface. A dash: too few pairs for that FAR. Pairs with an image that "
-        "cannot be read are left out. Embeddings are the "
+        "pairs of the others, as in insightface. A dash: too few pairs for that FAR. Pairs with an image "
+        "that cannot be read are left out. Embeddings are the "
         f"mean of those of an image and its mirror image; distance: {about['distance']}.",
     )
 
