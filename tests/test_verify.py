@@ -1,6 +1,8 @@
 """A model on pairs and templates, against the protocol computed independently with NumPy and PIL."""
 
 import io
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,6 +156,21 @@ def test_the_page_shows_the_worst_mistakes_as_pairs(lists):
     assert "<td>50.00</td>" in page
     rows = (lists / "out" / "pairs.csv").read_text().splitlines()
     assert len(rows) == 1 + len(found.distances)
+
+
+def test_tar_is_shown_over_all_pairs_and_fold_by_fold(lists):
+    found = verify_pairs(model(), read_pairs(lists / "pairs.txt"))
+    assert found.metrics["fold_tar@far=0.1"] > found.metrics["fold_tar_std@far=0.1"] > 0
+    found = replace(found, metrics=found.metrics | {"tar@far=0.1": 0.123, "fold_tar@far=0.1": 0.456})
+    about = {"model": "run", "distance": "euclidean", "command": "softwarp verify"}
+    page = write_verification(lists / "out", [found], {}, about).read_text()
+    (one_set,) = json.loads((lists / "out" / "verification.json").read_text())["sets"].values()
+    assert one_set["metrics"] == found.metrics
+    table = pairs_table([found])
+    shown = dict(zip(table.heads, [cell.text for cell in table.rows[0]], strict=True))
+    assert (shown["TAR@0.1"], shown["fold TAR@0.1"]) == ("12.3", "45.6")
+    for text in ("TAR@0.1", "fold TAR@0.1", "12.3", "45.6"):
+        assert f">{text}<" in page
 
 
 def write_templates(root):

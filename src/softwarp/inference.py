@@ -217,14 +217,16 @@ def _what_it_may_be(name: str) -> str:
 def _pretrained(name: str, device: torch.device, weights: Path | str | None) -> EmbeddingModel:
     """Return a backbone's pooled features after layer norm: what training starts from and has to beat.
 
-    Those of an iResNet, which are embeddings already, are returned as they are.
+    Those of an iResNet, which are embeddings already, are returned as they are; with a wide stem, which only
+    the warped softmax's authors train, their distance is Euclidean.
     """
     known = build_backbone(name)
     channels = known.channels
     source: bool | str = True if weights is None else str(weights)
     if isinstance(known, IResNet):
         network = Embedder(name, channels, pretrained=source, pooling="avg", norm="none", head="none")
-        return EmbeddingModel(network.to(device).eval(), "cosine", resize=SIDE, crop=SIDE, device=device)
+        distance = "euclidean" if known.wide_stem else "cosine"
+        return EmbeddingModel(network.to(device).eval(), distance, resize=SIDE, crop=SIDE, device=device)
     network = Embedder(name, channels, pretrained=source, head="none")
     backbone = network.backbone
     config: Any = backbone.model.pretrained_cfg if isinstance(backbone, TimmBackbone) else {}

@@ -73,6 +73,11 @@ class ModelPart(Part):
         "kaiming", description="pca: principal directions of the training images' features"
     )
     freeze_batch_norm: bool = False
+    train_normalization: Literal["same", "imagenet"] = Field(
+        "same",
+        description="imagenet: ImageNet's mean and deviation of pixels while training; evaluation has the "
+        "backbone's own",
+    )
 
     @model_validator(mode="after")
     def _head_to_start(self) -> "ModelPart":
@@ -93,7 +98,8 @@ class LossPart(Part):
         1.0,
         gt=0,
         le=1,
-        description="sharded: share of the other classes that a step takes into account",
+        description="sharded: share of all classes, those of the batch included, that a step takes into "
+        "account; momentum and decay leave the rest alone",
     )
     weight: float = Field(1.0, gt=0, description="multiplies the loss, and so its gradients")
     settings: dict[str, bool | int | float | str | list[int | float]] = {}

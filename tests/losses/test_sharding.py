@@ -66,7 +66,7 @@ def check_sampled(name, found):
     loss, embeddings, labels = problem(name, LOSSES[name], 40)
     sample = torch.cat([each["columns"] for each in found])
     assert set(labels.tolist()) < set(sample.tolist())
-    assert len(labels.unique()) + 5 < len(sample) < 30
+    assert len(labels.unique()) < len(sample) == 12  # 0.3 of 40
     small = build_loss(name, len(sample), SIZE, **LOSSES[name]).double()
     for few, every in zip(small.parameters(), loss.parameters(), strict=True):
         few.data = every.data[sample]
@@ -207,6 +207,24 @@ def test_a_failed_step_leaves_everything_as_it_was():
     assert torch.equal(loss.proxies, before)
     assert sharded.columns.tolist() == list(range(40))
     assert sharded.competing == sharded.width == 40
+
+
+@pytest.mark.parametrize(
+    ("rate", "present", "expected"), [(0.3, 8, 12), (0.5, 8, 20), (0.1, 8, 8), (0.01, 1, 1)]
+)
+def test_a_sample_has_the_rate_s_share_of_all_classes_with_those_of_the_batch(rate, present, expected):
+    """As insightface counts: int(rate x C) with the positives, or the positives alone if they are more."""
+    sharded = ShardedLoss(problem("cosface", {}, 40)[0], sample_rate=rate)
+    batch, drawn = torch.arange(0, 40, 5)[:present].repeat(2), []
+    for _ in range(50):
+        with sharded.sampled(batch):
+            drawn.append(sharded.columns.tolist())
+    for columns in drawn:
+        assert len(columns) == len(set(columns)) == expected
+        assert columns == sorted(columns)
+        assert set(batch.tolist()) <= set(columns)
+    if expected > present:
+        assert set().union(*drawn) == set(range(40))
 
 
 def test_samples_change_from_step_to_step_and_are_remembered():

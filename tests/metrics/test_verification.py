@@ -55,6 +55,45 @@ def test_tar_at_far_between_the_points_of_the_roc():
     assert found == pytest.approx([0.25, 0.5, 0.75, 0.875, 1.0])
 
 
+def val_of_insightface(distances, same, far, folds, grid):
+    """As its eval/verification.py goes about it: FAR on a grid of thresholds, interpolated, fold by fold.
+
+    It calls SciPy's interp1d, which refuses repeated rates today; np.interp takes the last, as that did.
+    """
+    values = []
+    for train, test in KFold(n_splits=folds, shuffle=False).split(distances):
+        rates = [np.sum((distances[train] < t) & ~same[train]) / np.sum(~same[train]) for t in grid]
+        threshold = np.interp(far, rates, grid) if max(rates) >= far else 0.0
+        values.append(np.sum((distances[test] < threshold) & same[test]) / np.sum(same[test]))
+    return values
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("count", "folds"), [(600, 10), (420, 7)])
+def test_tar_by_fold_is_insightface_s(seed, count, folds):
+    """No two distances lie between the same two thresholds of the grid, which could not tell them apart."""
+    distances, same = pairs(seed, count=count)
+    distances = distances.argsort().argsort() + 0.5
+    grid = np.arange(count + 1, dtype=np.float64)
+    fars = (0.001, 0.01, 0.037, 0.1, 0.25)
+    result = verification_metrics(distances, same, folds=folds, fars=fars)
+    for far in fars:
+        expected = val_of_insightface(distances, same, far, folds, grid)
+        assert result[f"fold_tar@far={far:g}"] == pytest.approx(np.mean(expected), abs=1e-12)
+        assert result[f"fold_tar_std@far={far:g}"] == pytest.approx(np.std(expected), abs=1e-12)
+    assert any(result[f"fold_tar@far={far:g}"] != result[f"tar@far={far:g}"] for far in fars)
+
+
+def test_a_fold_without_same_pairs_is_left_out_of_tar():
+    distances, same = np.array([1.0, 5, 2, 6, 3, 9, 7, 8]), np.array([1, 0, 1, 0, 1, 0, 0, 0])
+    folds = [0, 0, 1, 1, 2, 2, 3, 3]
+    result = verification_metrics(distances, same, folds=folds, fars=(0.0, 0.2))
+    assert result["fold_tar@far=0.2"] == result["fold_tar@far=0"] == 1.0
+    assert verification_metrics(distances + 5 * same, same, folds=folds, fars=(0,))["fold_tar@far=0"] == 0.0
+    one_sided = verification_metrics(distances[:4], same[:4], folds=[0, 1, 0, 1], fars=(0.5,))
+    assert one_sided["fold_tar@far=0.5"] == 1.0
+
+
 def test_any_scale_of_distances():
     distances, same = pairs(2)
     small = verification_metrics(distances / 1e6, same)

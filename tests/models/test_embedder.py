@@ -210,3 +210,26 @@ def test_grey_images_are_repeated_and_colour_is_refused_by_a_grey_backbone():
         Embedder("small_conv", 8)(torch.zeros(2, 3, 32, 32))
     with pytest.raises(ValueError, match=r"3 channels.* 4;"):
         model(torch.zeros(2, 4, 32, 32))
+
+
+def test_pixels_may_be_normalised_by_imagenet_in_training_alone():
+    """The authors' code for faces: ImageNet's mean and deviation in dataset.py, 0.5 in verification.py."""
+    plain = {"pooling": "avg", "norm": "none", "head": "none", "pretrained": False}
+    model = Embedder("iresnet18", 512, train_normalization="imagenet", **plain)
+    seen = []
+    model.backbone.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    pixels = torch.randint(256, (2, 3, 112, 112), dtype=torch.uint8)
+    with torch.no_grad():
+        model.train()(pixels)
+        model.eval()(pixels)
+    mean, deviation = (
+        torch.tensor([[[0.485]], [[0.456]], [[0.406]]]),
+        torch.tensor([[[0.229]], [[0.224]], [[0.225]]]),
+    )
+    torch.testing.assert_close(seen[0], (pixels / 255 - mean) / deviation)
+    torch.testing.assert_close(seen[1], (pixels / 255 - 0.5) / 0.5)
+    assert not {name for name in model.state_dict() if "mean" in name and "backbone" not in name}
+    with pytest.raises(ValueError, match=r"imagenet.*small_conv.*1 channels"):
+        Embedder("small_conv", 8, train_normalization="imagenet")
+    with pytest.raises(ValueError, match=r"train_normalization.*imagnet"):
+        Embedder("small_conv", 8, train_normalization="imagnet")

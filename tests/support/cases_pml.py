@@ -107,7 +107,7 @@ CASES: dict[str, Case] = {
     "normalized_softmax": Case(
         reference=references.normalized_softmax,
         mutants=(
-            ("temperature=temperature)\n        self.proxies", "temperature=1.0)\n        self.proxies"),
+            ("temperature=temperature, weight_init", "temperature=1.0, weight_init"),
             ("temperature: float = 0.05", "temperature: float = 0.1"),
         ),
     ),
@@ -123,7 +123,8 @@ CASES: dict[str, Case] = {
     ),
     "sphereface": Case(
         reference=references.sphereface,
-        settings={"margin": 3, "first_plain": 0.0, "last_plain": 0.0},
+        # proxies of length 1 could not tell it from the large-margin softmax
+        settings={"margin": 3, "first_plain": 0.0, "last_plain": 0.0, "proxy_init": "normal"},
         mutants=(
             ('pml_name = "SphereFaceLoss"', 'pml_name = "LargeMarginSoftmaxLoss"'),
             ("getattr(losses, self.pml_name)", "losses.CosFaceLoss"),
@@ -139,8 +140,8 @@ CASES: dict[str, Case] = {
     "arcface": Case(
         reference=references.arcface,
         mutants=(
-            ("margin=math.degrees(margin)", "margin=margin"),
-            ("margin: float = 0.5, scale", "margin: float = 0.4, scale"),
+            ("degrees = math.degrees(margin)", "degrees = margin"),
+            ("margin: float = 0.5", "margin: float = 0.4"),
         ),
     ),
 }

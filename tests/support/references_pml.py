@@ -233,7 +233,8 @@ def large_margin_softmax(
     return classifier(embeddings, labels, logits)
 
 
-def sphereface(embeddings, labels, state, **settings):
+def sphereface(embeddings, labels, state, *, proxy_init="unit", **settings):
+    """How proxies were drawn does not matter: `state` has them."""
     state = state | {"proxies": np.array([unit(p) for p in state["proxies"]])}
     return large_margin_softmax(embeddings, labels, state, **settings)
 

@@ -1,6 +1,7 @@
 """Distances from embeddings to proxies, and the checks that every proxy loss makes of its input."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -99,8 +100,16 @@ def check_finite(loss: Tensor, embeddings: Tensor, proxies: Tensor | None = None
 def init_proxies(num_classes: int, embedding_size: int, init: str = "kaiming") -> nn.Parameter:
     """Return proxies [C, D], drawn by one of `PROXY_INITS`.
 
-    `kaiming` is the authors' (normal, fan out: deviation sqrt(2 / C)), `normal` has deviation 1,
-    `proxy_nca_pp` is that of ProxyNCA++ (deviation 1/8), `zeros` puts all of them on the origin.
+    Where a loss looks at directions alone, SGD turns a vector the slower the longer it is, by the square of
+    its length; so a loss has the start that goes with its learning rates.
+
+    - `kaiming`: the authors' of the warped softmax (normal, fan out: deviation sqrt(2 / C));
+    - `kaiming_in`: that of the large-margin softmax (normal, fan in: deviation sqrt(2 / D));
+    - `insightface`: normal, deviation 0.01, as insightface draws for every loss and the authors for faces;
+    - `linear`: that of torch's linear layer (uniform between -1 / sqrt(D) and 1 / sqrt(D));
+    - `unit`: MagFace's (a uniform point of the cube, scaled to length 1);
+    - `proxy_nca_pp`: that of ProxyNCA++ (normal, deviation 1/8);
+    - `normal`: deviation 1; `zeros`: all of them on the origin.
     """
     if num_classes < 1 or embedding_size < 1:
         raise ValueError(
@@ -113,9 +122,19 @@ def init_proxies(num_classes: int, embedding_size: int, init: str = "kaiming") -
     return nn.Parameter(proxies)
 
 
-PROXY_INITS = {
+def _uniform_directions(proxies: Tensor) -> None:
+    proxies.uniform_(-1, 1).copy_(normalize(proxies))
+
+
+PROXY_INITS: dict[str, Callable[[Tensor], object]] = {
     "kaiming": lambda proxies: nn.init.kaiming_normal_(proxies, mode="fan_out"),
-    "normal": nn.init.normal_,
+    "kaiming_in": lambda proxies: nn.init.kaiming_normal_(proxies, mode="fan_in"),
+    "insightface": lambda proxies: nn.init.normal_(proxies, std=0.01),
+    "linear": lambda proxies: nn.init.uniform_(
+        proxies, -(proxies.shape[1] ** -0.5), proxies.shape[1] ** -0.5
+    ),
+    "unit": _uniform_directions,
     "proxy_nca_pp": lambda proxies: nn.init.normal_(proxies, std=1 / 8),
+    "normal": nn.init.normal_,
     "zeros": nn.init.zeros_,
 }

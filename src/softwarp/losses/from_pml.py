@@ -5,13 +5,14 @@ takes seconds to import, so it is imported when a loss is built.
 
 Parameters are ours, class first ([C, ...]), and PML's class gets them for one call as wide temporaries:
 it casts its parameters in place to the type of the embeddings, which would leave half-precision proxies.
+They start as in the code of each loss's authors, where PML mostly draws from N(0, 1).
 """
 
 import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from softwarp.losses.distances import check_finite, check_input, euclidean_distances, widen
@@ -49,9 +50,8 @@ def take_parameter(pml: Any, name: str) -> Tensor:
     return start
 
 
-def take_proxies(pml: Any, name: str = "W") -> nn.Parameter:
-    """Return PML's weights [D, C] as our proxies [C, D]."""
-    return nn.Parameter(take_parameter(pml, name).T.contiguous())
+def leave_undrawn(_: Tensor) -> None:
+    """Let PML's class allocate its weights without drawing them: `init_proxies` draws ours instead."""
 
 
 def lp_distance(**settings: Any) -> Any:

@@ -16,8 +16,8 @@ from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_not_negative, check_positive, check_whole
 from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
-from softwarp.losses.distances import widen
-from softwarp.losses.from_pml import angles_of, call_pml, take_proxies
+from softwarp.losses.distances import init_proxies, widen
+from softwarp.losses.from_pml import angles_of, call_pml, leave_undrawn, take_parameter
 
 EASING = (
     "m = margin, a whole number that multiplies the angle. L = max(last_plain, first_plain / (1 + "
@@ -25,6 +25,8 @@ EASING = (
     "published configuration: L is 5 after 1,660 steps, which are forward passes in training. Both plain "
     "settings at 0 give the margin alone. scale is not in the paper (1)."
 )
+
+SHORT = "from N(0, 0.01), as in insightface's code; pytorch-metric-learning draws from N(0, 1)"
 
 
 class LargeMarginSoftmaxLoss(nn.Module):
@@ -56,7 +58,8 @@ class LargeMarginSoftmaxLoss(nn.Module):
         ),
         proxy_rate_ratio=10.0,
         search_space={"margin": ("int", 2, 5), "scale": ("log", 0.3, 10.0)},
-        notes=f"{EASING} The rate ratio is ours.",
+        notes=f"{EASING} The rate ratio is ours. Class vectors start with deviation sqrt(2 / D) (paper: He's "
+        "initialization).",
     )
 
     def __init__(
@@ -69,6 +72,7 @@ class LargeMarginSoftmaxLoss(nn.Module):
         first_plain: float = 1000.0,
         plain_decay: float = 0.12,
         last_plain: float = 5.0,
+        proxy_init: str = "kaiming_in",
     ) -> None:
         from pytorch_metric_learning import losses
 
@@ -81,9 +85,10 @@ class LargeMarginSoftmaxLoss(nn.Module):
         from_pml = getattr(losses, self.pml_name)
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # SciPy's of tensors
             self.pml = from_pml(
-                num_classes, embedding_size, margin=margin, scale=scale, weight_init_func=init_weights
+                num_classes, embedding_size, margin=margin, scale=scale, weight_init_func=leave_undrawn
             )
-        self.proxies = take_proxies(self.pml)
+        take_parameter(self.pml, "W")
+        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -143,8 +148,32 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
         ),
         proxy_rate_ratio=100.0,
         search_space={"margin": ("int", 2, 5), "scale": ("log", 0.3, 10.0)},
-        notes=EASING,
+        notes=f"{EASING} Class vectors start with length 1, where the official code's (Caffe's xavier) have "
+        "it on average.",
     )
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        margin: int = 4,
+        scale: float = 1.0,
+        first_plain: float = 1000.0,
+        plain_decay: float = 0.12,
+        last_plain: float = 5.0,
+        proxy_init: str = "unit",
+    ) -> None:
+        super().__init__(
+            num_classes,
+            embedding_size,
+            margin=margin,
+            scale=scale,
+            first_plain=first_plain,
+            plain_decay=plain_decay,
+            last_plain=last_plain,
+            proxy_init=proxy_init,
+        )
 
 
 @contextmanager
@@ -156,11 +185,6 @@ def eased(pml: Any, plain: Tensor) -> Iterator[None]:
         yield
     finally:
         del pml.modify_cosine_of_target_classes
-
-
-def init_weights(weights: Tensor) -> None:
-    """Draw PML's weights [D, C] as the large-margin softmax's paper does: deviation sqrt(2 / D)."""
-    nn.init.kaiming_normal_(weights, mode="fan_out")
 
 
 def cosine_terms(loss: Any, embeddings: Tensor, shard: Shard) -> Terms:
@@ -195,13 +219,20 @@ class CosFaceLoss(nn.Module):
             details="faces, rate 0.1, a tenth after 16,000, 24,000 and 28,000 steps, momentum 0.9, weight "
             "decay 5e-4",
         ),
-        proxy_rate_ratio=100.0,
+        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.0, 0.6), "scale": ("log", 8.0, 128.0)},
-        notes="margin is a difference of cosines.",
+        notes="margin is a difference of cosines; 0.35 is the paper's, insightface's code has 0.40. Class "
+        f"vectors start {SHORT}.",
     )
 
     def __init__(
-        self, num_classes: int, embedding_size: int, *, margin: float = 0.35, scale: float = 64.0
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        margin: float = 0.35,
+        scale: float = 64.0,
+        proxy_init: str = "insightface",
     ) -> None:
         from pytorch_metric_learning.losses import CosFaceLoss as FromPML
 
@@ -210,8 +241,11 @@ class CosFaceLoss(nn.Module):
         check_not_negative(margin=margin)
         check_positive(scale=scale)
         self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(num_classes, embedding_size, margin=margin, scale=scale)
-        self.proxies = take_proxies(self.pml)
+        self.pml = FromPML(
+            num_classes, embedding_size, margin=margin, scale=scale, weight_init_func=leave_undrawn
+        )
+        take_parameter(self.pml, "W")
+        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)
@@ -246,15 +280,21 @@ class ArcFaceLoss(nn.Module):
             rate_ratio=1.0,
             details="faces, rate 0.1, a tenth after 20,000 and 28,000 steps, momentum 0.9, weight decay 5e-4",
         ),
-        proxy_rate_ratio=100.0,
+        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.05, 0.8), "scale": ("log", 8.0, 128.0)},
         notes="margin is in radians, as in the paper; pytorch-metric-learning 2 takes degrees. The case "
         "beyond pi - margin is that of the first official code; the current one has none, and there "
-        "cos(t + margin) grows again.",
+        f"cos(t + margin) grows again. Class vectors start {SHORT}.",
     )
 
     def __init__(
-        self, num_classes: int, embedding_size: int, *, margin: float = 0.5, scale: float = 64.0
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        margin: float = 0.5,
+        scale: float = 64.0,
+        proxy_init: str = "insightface",
     ) -> None:
         from pytorch_metric_learning.losses import ArcFaceLoss as FromPML
 
@@ -264,9 +304,13 @@ class ArcFaceLoss(nn.Module):
         if not 0 <= margin < math.pi:
             raise ValueError(f"margin is an angle in radians, at least 0 and below pi, got {margin}")
         self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(num_classes, embedding_size, margin=math.degrees(margin), scale=scale)
+        degrees = math.degrees(margin)
+        self.pml = FromPML(
+            num_classes, embedding_size, margin=degrees, scale=scale, weight_init_func=leave_undrawn
+        )
         self.pml.get_angles = angles_of
-        self.proxies = take_proxies(self.pml)
+        take_parameter(self.pml, "W")
+        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)

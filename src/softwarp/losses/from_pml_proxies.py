@@ -11,8 +11,8 @@ from torch.nn.functional import normalize
 
 from softwarp.losses.checks import check_not_negative, check_positive, check_whole
 from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
-from softwarp.losses.distances import widen
-from softwarp.losses.from_pml import call_pml, take_parameter, take_proxies
+from softwarp.losses.distances import init_proxies, widen
+from softwarp.losses.from_pml import call_pml, leave_undrawn, take_parameter
 
 
 class ProxyAnchorLoss(nn.Module):
@@ -43,7 +43,8 @@ class ProxyAnchorLoss(nn.Module):
         ),
         proxy_rate_ratio=100.0,
         search_space={"margin": ("float", 0.0, 0.4), "alpha": ("log", 2.0, 128.0)},
-        notes="C+ are the classes in the batch.",
+        notes="C+ are the classes in the batch. Proxies start with deviation sqrt(2 / C), as in the official "
+        "code.",
     )
 
     def __init__(
@@ -97,7 +98,8 @@ class SoftTripleLoss(nn.Module):
             "tau": ("float", 0.0, 0.4),
         },
         notes="w are unit centers, K = centers_per_class of them per class; scale is the paper's lambda. The "
-        "term R is ours: pytorch-metric-learning's takes memory of (C K)^2.",
+        "term R is ours: pytorch-metric-learning's takes memory of (C K)^2. Centers start uniform up to "
+        "1 / sqrt(C K), as in the official code.",
     )
 
     def __init__(
@@ -173,19 +175,31 @@ class NormalizedSoftmaxLoss(nn.Module):
             details="CUB rate 0.001, Cars 0.01, SOP 15 x 5 and 0.01; momentum 0.9, weight decay 1e-4, 30 "
             "epochs, a tenth after 15",
         ),
-        proxy_rate_ratio=100.0,
+        proxy_rate_ratio=5.0,
         search_space={"temperature": ("log", 0.01, 0.3)},
+        notes="Class weights start like torch's linear layer, as in the official code; "
+        "pytorch-metric-learning draws from N(0, 1).",
     )
 
-    def __init__(self, num_classes: int, embedding_size: int, *, temperature: float = 0.05) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        *,
+        temperature: float = 0.05,
+        proxy_init: str = "linear",
+    ) -> None:
         from pytorch_metric_learning.losses import NormalizedSoftmaxLoss as FromPML
 
         super().__init__()
         check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(temperature=temperature)
         self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(num_classes, embedding_size, temperature=temperature)
-        self.proxies = take_proxies(self.pml)
+        self.pml = FromPML(
+            num_classes, embedding_size, temperature=temperature, weight_init_func=leave_undrawn
+        )
+        take_parameter(self.pml, "W")
+        self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)

@@ -15,7 +15,7 @@
 
 An embedding whose length lies outside the bounds feels the angle alone. Differs from the official code:
 the gradient of sin(theta) on a proxy, infinite there, is zero here; the easy margin (a margin below 90
-degrees alone) is the only one; proxies are drawn by `proxy_init` instead of uniformly, then of length one.
+degrees alone) is the only one.
 """
 
 from typing import ClassVar
@@ -128,7 +128,8 @@ class MagFaceLoss(nn.Module):
             "lower_margin": ("float", 0.0, 0.5),
             "regularizer": ("log", 1.0, 100.0),
         },
-        notes="zero gradient of sin(theta) on a proxy instead of an infinite one; easy margin only",
+        notes="zero gradient of sin(theta) on a proxy instead of an infinite one; easy margin only; proxies "
+        "start with length 1, as in the official code",
     )
 
     def __init__(
@@ -142,7 +143,7 @@ class MagFaceLoss(nn.Module):
         lower_margin: float = 0.45,
         upper_margin: float = 0.8,
         regularizer: float = 35.0,
-        proxy_init: str = "kaiming",
+        proxy_init: str = "unit",
     ) -> None:
         super().__init__()
         check_positive(scale=scale, lower_norm=lower_norm, upper_norm=upper_norm)

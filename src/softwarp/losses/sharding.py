@@ -11,9 +11,12 @@ its own class vectors, and that of the embeddings is summed over processes.
         loss(*everyone).backward()
         optimizer.step()
 
-`sampled` is Partial FC (An et al., CVPR 2022): the classes of the batch compete with a random share of the
-others. The rows that take part are all that the optimizer sees in this step, so momentum and weight decay
-leave the others alone. Which classes take part does not depend on the number of processes.
+`sampled` is Partial FC (An et al., CVPR 2022): a step has exactly `sample_rate` x C classes, those of the
+batch and as many random others as there is room for; if the batch has more, its own alone. So insightface
+counts as well, except that each process there samples from its own classes; here all draw one sample, which
+does not depend on their number. The rows that take part are all that the optimizer sees in this step, so
+momentum and weight decay leave the others alone, as in insightface's first version. In its second,
+partial_fc_v2.py, the gradient is dense: momentum and decay move the other rows, too.
 """
 
 from collections.abc import Iterator
@@ -163,7 +166,7 @@ class ShardedLoss(nn.Module):
 
     @contextmanager
     def sampled(self, labels: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Iterator[None]:
-        """Let these classes and a random share of the others be all that there are, for one step.
+        """Let these classes, and random others up to the sample rate, be all that there are, for one step.
 
         Within it, parameters of the loss and the optimizer's state hold the rows of `columns` alone; what the
         step made of them is kept. State that the optimizer creates later begins at zero for every other row.
@@ -192,10 +195,12 @@ class ShardedLoss(nn.Module):
         """Return the classes of this process that take part in the next step, in ascending order."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(self.draws))
         self.draws += 1
-        chosen = torch.rand(self.num_classes, generator=generator) < self.sample_rate
-        chosen[labels.long().cpu()] = True
-        here = chosen[self.here.start : self.here.stop].nonzero().flatten()
-        return (here + self.here.start).to(self.columns.device)
+        own = labels.long().cpu().unique()
+        scores = torch.rand(self.num_classes, generator=generator)
+        scores[own] = 2.0  # more than any other has
+        chosen = scores.topk(max(int(self.sample_rate * self.num_classes), len(own))).indices.sort().values
+        here = chosen[(chosen >= self.here.start) & (chosen < self.here.stop)]
+        return here.to(self.columns.device)
 
     def extra_repr(self) -> str:
         return f"classes {self.here.start} to {self.here.stop} of {self.num_classes}"

@@ -55,7 +55,7 @@ def verification_metrics(
     folds: int | Array = 10,
     fars: Sequence[float] = (1e-1, 1e-2, 1e-3, 1e-4),
 ) -> dict[str, float]:
-    """`accuracy` over folds and its `accuracy_std`, `tar@far=F`, `auc`, `best_threshold`, `best_accuracy`.
+    """`accuracy`, `accuracy_std`, TAR at each FAR F, `auc`, `best_threshold` and `best_accuracy`.
 
     A pair is called the same where its distance is below the threshold.
 
@@ -63,7 +63,9 @@ def verification_metrics(
       as in LFW's pairs.txt and scikit-learn's KFold, or given by a number for each pair; of equally good
       thresholds the smallest;
     - tar@far=F: share of the same pairs accepted when a share F of the others is, between the points of the
-      ROC by a straight line; below 1 / (number of other pairs) there is nothing but that line.
+      ROC by a straight line; below 1 / (number of other pairs) there is nothing but that line;
+    - fold_tar@far=F and its fold_tar_std@far=F: mean and deviation over folds, as insightface's VAL@FAR; the
+      threshold of a fold is the largest that accepts at most a share F of the different pairs of the others.
 
     >>> distances, same = torch.tensor([0.1, 0.9, 0.2, 0.8]), torch.tensor([True, False, True, False])
     >>> verification_metrics(distances, same, folds=2)["accuracy"]
@@ -72,12 +74,14 @@ def verification_metrics(
     from sklearn.metrics import roc_auc_score  # takes seconds to import
 
     values, truth = _check_pairs(distances, same)
+    parts = _parts(folds, len(values))
     accuracies = [
         np.mean(
             (values[part] < _best_threshold(np.delete(values, part), np.delete(truth, part))) == truth[part]
         )
-        for part in _parts(folds, len(values))
+        for part in parts
     ]
+    by_fold = _accepted_by_fold(values, truth, parts, fars)
     threshold = _best_threshold(values, truth)
     return {
         "accuracy": float(np.mean(accuracies)),
@@ -85,6 +89,8 @@ def verification_metrics(
         **{
             f"tar@far={far:g}": value for far, value in zip(fars, _accepted(values, truth, fars), strict=True)
         },
+        **{f"fold_tar@far={far:g}": float(np.mean(column)) for far, column in by_fold.items()},
+        **{f"fold_tar_std@far={far:g}": float(np.std(column)) for far, column in by_fold.items()},
         "auc": float(roc_auc_score(truth, -values)),
         "best_threshold": threshold,
         "best_accuracy": float(np.mean((values < threshold) == truth)),
@@ -156,3 +162,23 @@ def _accepted(distances: Floats, same: Bools, fars: Sequence[float]) -> list[flo
     levels = np.unique(false_rate)
     best = true_rate[np.searchsorted(false_rate, levels, side="right") - 1]
     return [float(value) for value in np.interp(fars, levels, best)]
+
+
+def _accepted_by_fold(
+    distances: Floats, same: Bools, parts: Sequence[Places], fars: Sequence[float]
+) -> dict[float, list[float]]:
+    """For each FAR, the share of the same pairs of each fold that the threshold of the others accepts.
+
+    With n different pairs it is the distance of the nearest but floor(F n), no longer accepted itself. A fold
+    without same pairs, or without different pairs in the others, is left out.
+    """
+    found: dict[float, list[float]] = {far: [] for far in fars}
+    for part in parts:
+        strangers = np.sort(np.delete(distances, part)[~np.delete(same, part)])
+        own = distances[part][same[part]]
+        if not len(strangers) or not len(own):
+            continue
+        for far in fars:
+            place = int(far * len(strangers) + 1e-9)  # 0.29 x 100 is below 29
+            found[far].append(float(np.mean(own < strangers[place])) if place < len(strangers) else 1.0)
+    return found

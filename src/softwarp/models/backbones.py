@@ -107,6 +107,7 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
     "efficientnet_lite0": _efficientnet_lite0,
     "bn_inception": BNInception,
     **{f"iresnet{depth}": partial(IResNet, depth) for depth in LAYERS},
+    **{f"iresnet{depth}_wide_stem": partial(IResNet, depth, wide_stem=True) for depth in LAYERS},
 }
 
 

@@ -13,6 +13,8 @@ from softwarp.models.pooling import POOLINGS
 NORMS = ("before", "after", "none")
 HEADS = ("linear", "none")
 HEAD_INITS = ("kaiming", "default", "pca")
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and deviation on 0..1
+TRAIN_NORMALIZATIONS = ("same", "imagenet")
 
 
 class Embedder(nn.Module):
@@ -32,6 +34,8 @@ class Embedder(nn.Module):
             `pca`: training sets it to principal directions of its images, until then it is `kaiming`.
         freeze_batch_norm: the backbone's BatchNorm layers keep their statistics, `train()` or not, and their
             scale and shift get no gradient.
+        train_normalization: `same`, the backbone's own mean and deviation of pixels, or `imagenet`: those of
+            ImageNet in training mode, the backbone's own in evaluation mode (the authors' code for faces).
     """
 
     def __init__(
@@ -45,13 +49,20 @@ class Embedder(nn.Module):
         head: str = "linear",
         head_init: str = "kaiming",
         freeze_batch_norm: bool = False,
+        train_normalization: str = "same",
     ) -> None:
         super().__init__()
         _check_choice("pooling", pooling, tuple(POOLINGS))
         _check_choice("norm", norm, NORMS)
         _check_choice("head", head, HEADS)
         _check_choice("head_init", head_init, HEAD_INITS)
+        _check_choice("train_normalization", train_normalization, TRAIN_NORMALIZATIONS)
         self.backbone = build_backbone(backbone, pretrained=pretrained)
+        if train_normalization == "imagenet" and self.backbone.in_channels != 3:
+            raise ValueError(
+                f"train_normalization imagenet is for RGB, but {backbone} reads {self.backbone.in_channels} "
+                "channels; omit it"
+            )
         self.pool = POOLINGS[pooling]()
         self.norm = _layer_norm(self.backbone.channels) if norm == "before" else nn.Identity()
         self.embedding_size = embedding_size
@@ -62,9 +73,14 @@ class Embedder(nn.Module):
             nn.init.zeros_(self.head.bias)
         self.mean: Tensor
         self.std: Tensor
-        for name in ("mean", "std"):  # on 0..255, so that normalising is one subtraction and one division
-            scale = torch.tensor(getattr(self.backbone, name)).mul(255).view(1, -1, 1, 1)
-            self.register_buffer(name, scale, persistent=False)
+        self.train_mean: Tensor
+        self.train_std: Tensor
+        own = self.backbone.mean, self.backbone.std
+        for prefix, values in (("", own), ("train_", IMAGENET if train_normalization == "imagenet" else own)):
+            for name, value in zip(("mean", "std"), values, strict=True):
+                # on 0..255, so that normalising is one subtraction and one division
+                scale = torch.tensor(value).mul(255).view(1, -1, 1, 1)
+                self.register_buffer(prefix + name, scale, persistent=False)
         self.freeze_batch_norm = freeze_batch_norm
         if freeze_batch_norm:
             for layer in self._batch_norms():
@@ -103,8 +119,9 @@ class Embedder(nn.Module):
                 "images must be bytes or floats 0..255, but these are floats 0..1; multiply by 255"
             )
         images = images.expand(-1, wanted, -1, -1).to(self.mean.dtype)
+        mean, std = (self.train_mean, self.train_std) if self.training else (self.mean, self.std)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not freeze_backbone):
-            features = self.backbone((images - self.mean) / self.std)
+            features = self.backbone((images - mean) / std)
         return self.pool(features)
 
     def train(self, mode: bool = True) -> Self:

@@ -4,6 +4,10 @@ J. Deng et al., ArcFace (2019), section 3.1; I. Duta et al., Improved Residual N
 carry the names of insightface's `arcface_torch`, whose checkpoints (`backbone.pth`, `model.pt`)
 `model.pretrained=PATH` loads as they are. Pixels are scaled to -1..1 there, which `mean` and `std` say here.
 
+`wide_stem` is the network of the warped softmax's authors, who begin with a convolution of 7 x 7 and stride
+2, which leaves 54 x 54 places, and do not stride in the first stage. Names are the same, but the first block
+has no convolution beside it: weights of one network do not fit the other.
+
 The last layers look at every place of the 7 x 7 map, so there is nothing to pool: the output is a map of one
 place, and a recipe has `model: {pooling: avg, norm: none, head: none, embedding_size: 512}`.
 """
@@ -13,7 +17,7 @@ from torch import Tensor, nn
 
 LAYERS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 14, 3), 100: (3, 13, 30, 3)}
 WIDTHS = (64, 128, 256, 512)
-SIDE = 112  # pixels; each of four stages halves it
+SIDE = 112  # pixels; each of four stages halves it, or the wide stem and three stages do
 PLACES = (SIDE // 16) ** 2
 
 
@@ -47,6 +51,7 @@ class IResNet(nn.Module):
 
     Args:
         depth: 18, 34, 50 or 100.
+        wide_stem: the first convolution is 7 x 7 with stride 2, and the first stage has stride 1.
     """
 
     channels = 512
@@ -55,14 +60,16 @@ class IResNet(nn.Module):
     std = (0.5, 0.5, 0.5)
     classifier = ()
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, *, wide_stem: bool = False) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        self.wide_stem = wide_stem
+        window, stride = (7, 2) if wide_stem else (3, 1)
+        self.conv1 = nn.Conv2d(3, 64, window, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.prelu = nn.PReLU(64)
         inputs = 64
         for number, (width, blocks) in enumerate(zip(WIDTHS, LAYERS[depth], strict=True), start=1):
-            first = Block(inputs, width, stride=2)
+            first = Block(inputs, width, stride=1 if wide_stem and number == 1 else 2)
             others = [Block(width, width, stride=1) for _ in range(blocks - 1)]
             self.add_module(f"layer{number}", nn.Sequential(first, *others))
             inputs = width

@@ -45,7 +45,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 HALVES = (range(1, 6), range(6, 11))  # folds of CFP
 ALIKE = 0.9  # of two names: the same person, spelled in another way
-KEPT = ("accuracy", "accuracy_std", "tar@far=0.01", "auc")
+KEPT = ("accuracy", "accuracy_std", "tar@far=0.01", "fold_tar@far=0.01", "auc")
 Floats = NDArray[np.float64]
 
 
