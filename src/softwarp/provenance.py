@@ -13,7 +13,7 @@ from typing import Any
 RULES = {
     "automatic": 1,  # scale and alpha that the losses measure, from random proxies
     "automatic_from_means": 5,  # the same where proxies start at class means
-    "class_vectors": 1,  # how losses draw the vectors that they learn
+    "class_vectors": 2,  # how losses draw the vectors that they learn
     "corruptions": 1,  # strengths of data/corruptions.py
     "metrics": 1,  # definitions in docs/metrics.md
     "recipe": 1,  # what keys of a recipe mean
