@@ -96,8 +96,8 @@ def benchmark(
     recipes, frozen = plan.recipes, frozen_recipe(base, room)
     numbers = {"trials": plan.trials, "seeds": seeds}
     if not dry_run:
+        plan.keep(output)  # first: a study without a plan would be taken for one without a budget
         open_benchmark(output, recipes, trials=plan.trials, data=room.sha256)
-        plan.keep(output)
     note(f"{len(recipes)} losses x ({plan.trials} trials + {seeds} seeds): {plan.cost}")
     note(_batches(next(iter(recipes.values())), room))
     if dry_run:
