@@ -85,6 +85,8 @@ def _cells(row: dict[str | Any, Any], columns: dict[str, str], place: str) -> tu
     path, label = row[columns["path"]], row[columns["label"]].strip()
     if not path or not label:
         raise ValueError(f"{place}: path and label must not be empty")
+    if "\0" in path + label:
+        raise ValueError(f"{place}: path and label must not hold a zero byte; save the file as UTF-8")
     if "split" not in columns:
         return path, label, None
     word = row[columns["split"]].strip()
