@@ -58,6 +58,7 @@ def test_an_image_listed_by_its_relative_and_its_absolute_path_is_listed_twice(t
         ("path,label\na.jpg,1,2\n", "line 2: .*cells"),
         ("path,label\na.jpg,\n", "line 2: .*empty"),
         ("path,label\n,1\n", "line 2: .*empty"),
+        ("path,label\na.jpg,1\0\n", "line 2: .*zero byte"),
         ("path,label,split\na.jpg,1,vla\n", "line 2: .*'vla'"),
         ("path,label\na.jpg,1\na.jpg,2\n", "line 3: a.jpg .*twice"),
         ("path,label\na.jpg,1\n./a.jpg,1\n", "line 3: ./a.jpg .*twice"),
