@@ -1,4 +1,5 @@
 import csv
+import os
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,15 @@ def test_a_folder_with_two_csv_files_is_ambiguous(tmp_path):
     write(tmp_path, "a.csv", "b.csv")
     with pytest.raises(ValueError, match=r"2 \.csv files \(a\.csv, b\.csv\)"):
         read_table("csv", tmp_path)
+
+
+def test_a_pipe_is_no_csv_file_and_is_not_waited_for(tmp_path):
+    write(tmp_path, "a.jpg")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match=r"0 \.csv files"):
+        read_table("csv", tmp_path)
+    write(tmp_path, "list.csv", text="path,label\na.jpg,1\n")
+    assert read_table("csv", tmp_path).paths == ("a.jpg",)
 
 
 def test_a_csv_file_that_is_not_text(tmp_path):

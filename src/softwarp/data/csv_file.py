@@ -51,7 +51,8 @@ def find_csv(root: Path) -> Path:
     if not root.is_dir():
         return root
     with scan(root) as entries:
-        files = sorted(entry.name for entry in entries if entry.name.lower().endswith(".csv"))
+        named = (entry for entry in entries if entry.name.lower().endswith(".csv"))
+        files = sorted(entry.name for entry in named if entry.is_file())  # a pipe would be waited for
     if len(files) != 1:
         raise ValueError(
             f"{root} holds {len(files)} .csv files ({', '.join(files[:3])}); give the path of one of them"
