@@ -164,3 +164,26 @@ def test_classes_of_folders_are_those_of_training(run, tmp_path):
         assert set(found) == classes
         assert ("--depth 1" in told) == (depth is None)
     assert np.unique(load_file(out)["labels"]).tolist() == [0, 1, 2]
+
+
+def test_a_refresh_removes_what_the_list_lacked_when_it_was_added_again(listed, run):
+    file, labels, index = listed
+    kept = dict(list(labels.items())[2:])
+    write_list(file, kept)
+    again = build(run, file, index.folder)
+    assert sorted(labels_of(again)) == sorted(labels)  # to add removes nothing
+    assert again.refresh().removed == 2
+    assert labels_of(again) == kept
+
+
+def test_a_refresh_that_is_killed_before_it_removed_anything_can_be_repeated(listed, monkeypatch):
+    file, labels, index = listed
+    kept = dict(list(labels.items())[2:])
+    write_list(file, kept)
+    with monkeypatch.context() as patch:
+        patch.setattr("softwarp.index_store.Store.remove", None)  # the process ends here
+        with pytest.raises(TypeError):
+            index.refresh()
+    again = open_index(index.folder)
+    assert again.refresh().removed == 2
+    assert labels_of(again) == kept

@@ -41,6 +41,14 @@ def test_a_commit_is_clean_until_a_file_of_the_package_changes(checkout):
     assert provenance._from_git(checkout) == found | {"clean": False}
 
 
+def test_a_commit_is_not_called_clean_where_git_could_not_say(checkout, monkeypatch):
+    ask = provenance._git
+    monkeypatch.setattr(
+        provenance, "_git", lambda folder, *words: None if words[0] == "status" else ask(folder, *words)
+    )
+    assert provenance._from_git(checkout)["clean"] is None
+
+
 def test_a_package_in_somebody_elses_repository_has_no_commit_of_theirs(checkout, tmp_path):
     inside = checkout / "venv" / "softwarp"
     inside.mkdir(parents=True)

@@ -1,7 +1,9 @@
+import contextlib
 import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,6 +37,29 @@ def test_a_run_gives_back_what_it_was_given(tmp_path):
     assert (again.items(), again.items(gallery=True)) == ([items[0]], [ODD])
     assert again.result() == result(seed=7)
     assert '"schema": 1' in (tmp_path / "run" / "result.json").read_text()
+
+
+@pytest.mark.parametrize("removed", range(10))
+def test_a_run_that_is_killed_while_it_is_removed_has_its_recipe_or_nothing_to_resume(
+    removed, tmp_path, monkeypatch
+):
+    run = finished_run(tmp_path / "run", seed=0)
+    run.save_checkpoint({"epoch": 1})
+    run.save_checkpoint({"epoch": 2})
+    unlink, gone = Path.unlink, []
+
+    def until_killed(path, **options):
+        if len(gone) == removed:
+            raise MemoryError
+        gone.append(path)
+        unlink(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", until_killed)
+        with contextlib.suppress(MemoryError):
+            run.clear()
+    if run.started():
+        run.check_recipe(RECIPE)
 
 
 def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path):

@@ -21,11 +21,15 @@ def held_by(
     sources: Sequence[Path], names: Sequence[str], lists: Mapping[str, set[str]], root: Path
 ) -> dict[Path, set[str]]:
     """Return which images of the index each folder holds, or each CSV file listed when it was last read."""
-    held = {}
+    held, known = {}, set(names)
     for source in sources:
-        inside = lists.get(str(source))
-        name = name_of(source, root)
-        held[source] = {each for each in names if (each in inside if inside else within(each, name))}
+        inside, name = lists.get(str(source)), name_of(source, root)
+        if inside:
+            held[source] = known & inside
+        elif name in known:  # an image: thousands of them may be given
+            held[source] = {name}
+        else:
+            held[source] = {each for each in names if within(each, name)}
     return held
 
 

@@ -35,7 +35,8 @@ def _from_git(folder: Path) -> dict[str, Any] | None:
     """What git says of the package's folder; None if it is not under version control."""
     if not _git(folder, "ls-files", "provenance.py"):  # an environment may lie inside somebody's repository
         return None
-    return {"commit": _git(folder, "rev-parse", "HEAD"), "clean": not _git(folder, "status", "-s", ".")}
+    changes = _git(folder, "status", "-s", ".")  # None if that took too long
+    return {"commit": _git(folder, "rev-parse", "HEAD"), "clean": None if changes is None else not changes}
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -6,7 +6,7 @@ file. torch is loaded with the model, not before.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
@@ -186,7 +186,7 @@ class Index:
             self.store.include(files)
             sources = [str(absolute(place)) for place in places if place.is_dir() or is_list(place)]
             self.store.put(sources=list(dict.fromkeys([*self.store.settings["sources"], *sources])))
-            self._remember(found)
+            self._remember(found, before=self.store.lists())  # a refresh removes what is no longer listed
             self.changes = embed_into(self.store, self.model(), files, labels=labels, progress=progress)
             self.changes.notes += found.notes
             if self.store.settings["depth"] is None:
@@ -223,10 +223,10 @@ class Index:
             gone = {name for name in names if name in unlisted or not files[name].is_file()}
             held = held_by(sources, names, lists, self.root)
             refuse_losses(names, gone, held=held, index=self.folder, remove_missing=remove_missing)
-            self._remember(found)
             left_out = gone | self.store.excluded()
             there = {name: path for name, path in files.items() if name not in left_out}
             removed = self.store.remove(gone)
+            self._remember(found)  # not before: killed in between, the next refresh must see what is gone
             self.changes = embed_into(self.store, self.model(), there, labels=labels, progress=progress)
             self.changes.removed += removed
             self.changes.notes += found.notes
@@ -243,10 +243,15 @@ class Index:
         with self._updating(progress):
             self.store.append(as_stored(self.store, vectors, [item.path for item in items]), items)
 
-    def _remember(self, found: FoundImages) -> None:
-        """Keep what CSV files list, to see later what is gone from them."""
+    def _remember(self, found: FoundImages, *, before: Mapping[str, set[str]] | None = None) -> None:
+        """Keep what CSV files list, to see later what is gone from them.
+
+        Args:
+            before: what they listed earlier, which is kept, too.
+        """
         for file, labels in found.lists.items():
-            self.store.put_list(str(file), (name_of(path, self.root) for path in labels))
+            listed = {name_of(path, self.root) for path in labels}
+            self.store.put_list(str(file), listed | (before or {}).get(str(file), set()))
 
     @contextmanager
     def _updating(self, progress: Progress | None) -> Iterator[None]:

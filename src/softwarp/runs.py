@@ -32,16 +32,16 @@ from softwarp.recipe_files import read_recipe
 Model = TypeVar("Model", bound=BaseModel)
 
 CHECKPOINTS = ("checkpoint.pt", "checkpoint-before.pt")
-FILES = (
-    "recipe.yaml",
-    "environment.json",
-    "metrics.jsonl",
+FILES = (  # in the order in which they are removed: what can be resumed has a recipe at every moment
     "result.json",
     *CHECKPOINTS,
+    "environment.json",
+    "metrics.jsonl",
     "model.safetensors",
     "embeddings.safetensors",
     "items.csv",
     "seeds.json",
+    "recipe.yaml",
 )
 PACKAGES = (
     "softwarp",

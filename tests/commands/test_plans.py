@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from softwarp.cli import app
 from softwarp.commands.plans import fit_study
 from softwarp.cost import Pace, Sizes, Training
+from softwarp.tasks import open_study
 from softwarp.tune import search
 from softwarp.variants import numbers_of
 
@@ -71,6 +72,19 @@ def test_a_study_keeps_its_plan_whatever_is_measured_later(pace, tmp_path, monke
         fit(tmp_path, "1 min")
     with pytest.raises(ValueError, match="trials is None there and 3 here"):
         fit(tmp_path, "1000s", trials=3)
+
+
+def test_of_two_workers_that_plan_at_once_the_first_one_decides(pace, tmp_path, monkeypatch):
+    first = fit(tmp_path, "1000s")
+    slower = Pace(2.0, 0.0, 0.0, 100, {}, {})
+    slower.sizes[RECIPE.evaluation.plan()] = Sizes(10, 5, 50, 20)
+    monkeypatch.setattr("softwarp.cost.time_steps", lambda *_: slower)
+    second = fit(tmp_path, "1000s")
+    assert shape(second) != shape(first)
+    first.keep(tmp_path)
+    with pytest.raises(ValueError, match="give the same command again"):
+        second.keep(tmp_path)
+    assert shape(fit(tmp_path, "1000s")) == shape(first)
 
 
 def test_a_budget_for_a_study_that_had_none_is_refused_and_leaves_it_as_it_was(pace, tmp_path):
@@ -135,6 +149,26 @@ def test_refusals_come_before_anything_is_timed(command, tmp_path, monkeypatch):
     for wrong in (("--trials", "0"), ("--trials", "-3")):
         assert run(*command, *SMALL, *wrong).exit_code == 2
     assert "--budget is a time" in str(run(*command, *SMALL, "--budget", "nan").exception)
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        (("benchmark", "--losses", "arcface,triplet"), "softwarp.benchmark"),
+        (("reality-check", "arcface"), "softwarp.reality_check"),
+    ],
+)
+def test_a_study_that_is_killed_when_it_is_opened_has_its_plan(command, module, tmp_path, monkeypatch):
+    monkeypatch.setattr("softwarp.cost.time_steps", lambda *_: Pace(0.1, 0.0, 0.0, 100))
+
+    def end(folder, content):
+        open_study(folder, content)
+        raise MemoryError
+
+    monkeypatch.setattr(f"{module}.open_study", end)
+    words = (*command, *SMALL, "--budget", "1000h", "--output", tmp_path / "study")
+    assert isinstance(run(*words).exception, MemoryError)
+    assert isinstance(run(*words).exception, MemoryError)  # resumed, not refused
 
 
 def test_samples_that_the_loss_cannot_take_are_refused_before_the_search(tmp_path):

@@ -1,6 +1,7 @@
 """benchmark, tune and reality-check on any folder that train accepts: few classes, few images."""
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from softwarp.benchmark import Benchmark
 from softwarp.cli import app
+from softwarp.commands.benchmark import _next
+from softwarp.inference import load
 from softwarp.recipe_files import read_recipe
 from softwarp.runs import Run
 
@@ -90,6 +93,23 @@ def test_the_last_line_trains_the_best_loss(eight):
     assert best.loss.name == outcome.entries[0].loss
     assert best.data.root == str(root)
     assert said.stdout.strip().splitlines()[-1].startswith("next: softwarp ")
+
+
+def test_where_no_loss_beats_the_features_the_last_line_searches_with_those_that_were_judged(eight):
+    root, folder, _ = eight
+    outcome = Benchmark.model_validate_json((folder / "benchmark.json").read_text())
+    against = [pair.model_copy(update={"difference": -0.1}) for pair in outcome.frozen.against]
+    frozen = outcome.frozen.model_copy(update={"against": tuple(against)})
+    outcome = outcome.model_copy(update={"frozen": frozen})
+    recipes = {entry.loss: Run(folder / entry.loss / "seed-0").recipe() for entry in outcome.entries}
+    words = shlex.split(_next(outcome, recipes, folder, root))
+    assert words[:2] + words[3:4] == ["softwarp", "index", str(root)]
+    assert load(words[2]).crop == 32  # as in the table, and its random weights, not pretrained ones
+    packed = {
+        name: each.model_copy(update={"data": each.data.model_copy(update={"name": "shards"})})
+        for name, each in recipes.items()
+    }
+    assert "softwarp train" in _next(outcome, packed, folder, root)  # an index takes no shards
 
 
 def test_the_same_command_resumes_and_other_images_are_refused_before_any_step(eight, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from softwarp.budget import Pace
 from softwarp.cli import app
+from softwarp.commands.train_own import replace_other
 from softwarp.data.splits import fold_classes, given_or_drawn
 from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
@@ -391,3 +392,10 @@ def test_the_batches_are_said_and_the_last_line_makes_an_index(finished):
     assert "batches: 9 classes x 4 images, 4 classes x 4 images on the halves" in said.stderr
     index = shlex.join(["softwarp", "index", str(folder), str(root), "-o", "images.index"])
     assert said.stdout.strip().splitlines()[-1] == f"next: {index}"
+
+
+def test_every_process_takes_part_in_replacing_a_run(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("softwarp.processes.from_main", calls.append)  # as in a process that is not the main
+    replace_other(tmp_path / "removed by the main process already", None)
+    assert len(calls) == 1  # otherwise the main process would wait for this one for ever

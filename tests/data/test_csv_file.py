@@ -1,4 +1,5 @@
 import csv
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def test_an_image_listed_by_its_relative_and_its_absolute_path_is_listed_twice(t
         ("path,label\na.jpg,1,2\n", "line 2: .*cells"),
         ("path,label\na.jpg,\n", "line 2: .*empty"),
         ("path,label\n,1\n", "line 2: .*empty"),
+        ("path,label\na.jpg,1\0\n", "line 2: .*zero byte"),
         ("path,label,split\na.jpg,1,vla\n", "line 2: .*'vla'"),
         ("path,label\na.jpg,1\na.jpg,2\n", "line 3: a.jpg .*twice"),
         ("path,label\na.jpg,1\n./a.jpg,1\n", "line 3: ./a.jpg .*twice"),
@@ -75,6 +77,15 @@ def test_a_folder_with_two_csv_files_is_ambiguous(tmp_path):
     write(tmp_path, "a.csv", "b.csv")
     with pytest.raises(ValueError, match=r"2 \.csv files \(a\.csv, b\.csv\)"):
         read_table("csv", tmp_path)
+
+
+def test_a_pipe_is_no_csv_file_and_is_not_waited_for(tmp_path):
+    write(tmp_path, "a.jpg")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match=r"0 \.csv files"):
+        read_table("csv", tmp_path)
+    write(tmp_path, "list.csv", text="path,label\na.jpg,1\n")
+    assert read_table("csv", tmp_path).paths == ("a.jpg",)
 
 
 def test_a_csv_file_that_is_not_text(tmp_path):

@@ -96,8 +96,8 @@ def benchmark(
     recipes, frozen = plan.recipes, frozen_recipe(base, room)
     numbers = {"trials": plan.trials, "seeds": seeds}
     if not dry_run:
+        plan.keep(output)  # first: a study without a plan would be taken for one without a budget
         open_benchmark(output, recipes, trials=plan.trials, data=room.sha256)
-        plan.keep(output)
     note(f"{len(recipes)} losses x ({plan.trials} trials + {seeds} seeds): {plan.cost}")
     note(_batches(next(iter(recipes.values())), room))
     if dry_run:
@@ -146,13 +146,15 @@ def _next(outcome: "Benchmark", recipes: "dict[str, Recipe]", output: Path, imag
     from softwarp.overrides import dump_recipe
     from softwarp.tune import apply
 
-    best, frozen = outcome.entries[0], outcome.frozen
+    best, part = outcome.entries[0], recipes[outcome.entries[0].loss].data
     write_text(output / "best.yaml", dump_recipe(apply(recipes[best.loss], best.settings)))
     pair = outcome.against_frozen(best.loss)
-    if frozen is not None and pair is not None and pair.difference <= 0 and images is not None:
+    if pair is not None and pair.difference <= 0 and images is not None and part.name in ("folder", "csv"):
+        from softwarp.benchmark import FROZEN
         from softwarp.commands.train import index_command
 
-        return index_command(Path(frozen.backbone), images, recipes[best.loss].data.depth)
+        # The features that were judged: at the same crop, and untrained ones if these were.
+        return index_command(output / FROZEN / f"seed-{recipes[best.loss].seed}", images, part.depth)
     return shlex.join(["softwarp", "train", str(output / "best.yaml")])
 
 

@@ -39,10 +39,14 @@ class Plan:
 
     def keep(self, folder: Path) -> None:
         """Write what was found for a budget; resumed, a study keeps it: no two measurements agree exactly."""
-        if self.asked["budget"] is not None:
-            epochs = _epochs(next(iter(self.recipes.values())))
-            found = {"asked": self.asked, "trials": self.trials, "epochs": epochs}
-            write_json(folder / "plan.json", found)
+        if self.asked["budget"] is None:
+            return
+        file, epochs = folder / "plan.json", _epochs(next(iter(self.recipes.values())))
+        found = {"asked": self.asked, "trials": self.trials, "epochs": epochs}
+        if not file.is_file():
+            write_json(file, found)
+        elif json.loads(file.read_text()) != found:
+            raise ValueError(f"another process has just planned {folder}; give the same command again")
 
 
 def fit_study(

@@ -90,8 +90,8 @@ def reality_check(
     plan = fit_study(recipes, trainings, folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run)
     recipes = plan.recipes
     if not dry_run:
+        plan.keep(folder)  # first: a study without a plan would be taken for one without a budget
         known(recipes, trials=plan.trials)
-        plan.keep(folder)
     numbers = {"trials": plan.trials, "reproductions": reproductions, "size": COMPLETE_SIZE}
     folds = chosen.evaluation.folds
     note(

@@ -193,6 +193,10 @@ def _check_run(place: Path, recipe: "Recipe", sha256: str, but: Sequence[str]) -
 
 def replace_other(place: Path, recipe: "Recipe") -> None:
     """Remove a run that differs from the recipe, which another budget has left here; say so in a line."""
+    processes.from_main(lambda: _replace_other(place, recipe))  # it alone looks: others might look too late
+
+
+def _replace_other(place: Path, recipe: "Recipe") -> None:
     if not Run(place).started():
         return
     there = Run(place).recipe()
@@ -200,7 +204,7 @@ def replace_other(place: Path, recipe: "Recipe") -> None:
         epochs = there.phases[0].epochs
         left = f"{epochs} epoch{'s' * (epochs != 1)} at {there.data.crop} px" if epochs else "frozen features"
         note(f"{place}: replaces what another --budget left there ({left})")
-        processes.from_main(lambda: _clear(place))
+        _clear(place)
 
 
 def _plan(

@@ -81,16 +81,12 @@ def tune(
     folder = output or Path("runs") / f"{name}-tune"
     if hours is not None and budget is not None:
         raise ValueError("--hours and --budget exclude each other: choose one")
-    from softwarp.commands.progress import note
-    from softwarp.tune import check_search, fold_runs, search, space_of
+    from softwarp.tune import check_search, search, space_of
 
     ranges = space_of(recipe, changes) if strategy is None else {}
     check_search(
         recipe, ranges, TRIALS if hours is None and trials is None else trials, hours, sampler, objective
     )
-    judged = recipe.evaluation.model_copy(update={"split": "validation"})
-    first, _ = fold_runs(recipe.model_copy(update={"evaluation": judged}), folder, folds)[0]
-    note(protocol_of(first))
     recipe, trials = _plan(recipe, folder, trials, hours, folds, prune, budget, dry_run)
     if dry_run:
         return
@@ -140,6 +136,7 @@ def _plan(
 
     judged = judged_recipe(recipe, objective="map@r", prune=prune)
     check_steps(judged, folder, folds)
+    note(protocol_of(fold_runs(judged, folder, folds)[0][0]))
     if not dry_run:
         check_writable(folder)
     number = TRIALS if trials is None and hours is None else trials

@@ -51,7 +51,8 @@ def find_csv(root: Path) -> Path:
     if not root.is_dir():
         return root
     with scan(root) as entries:
-        files = sorted(entry.name for entry in entries if entry.name.lower().endswith(".csv"))
+        named = (entry for entry in entries if entry.name.lower().endswith(".csv"))
+        files = sorted(entry.name for entry in named if entry.is_file())  # a pipe would be waited for
     if len(files) != 1:
         raise ValueError(
             f"{root} holds {len(files)} .csv files ({', '.join(files[:3])}); give the path of one of them"
@@ -85,6 +86,8 @@ def _cells(row: dict[str | Any, Any], columns: dict[str, str], place: str) -> tu
     path, label = row[columns["path"]], row[columns["label"]].strip()
     if not path or not label:
         raise ValueError(f"{place}: path and label must not be empty")
+    if "\0" in path + label:
+        raise ValueError(f"{place}: path and label must not hold a zero byte; save the file as UTF-8")
     if "split" not in columns:
         return path, label, None
     word = row[columns["split"]].strip()
