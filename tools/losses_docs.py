@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from freshness import note
+
 from softwarp.files import write_text
 from softwarp.losses import LOSSES, card_of
 from softwarp.losses.contract import settings_of
@@ -54,7 +56,7 @@ def page(result: Path = RESULT, benchmark: Path = BENCHMARK) -> str:
     measured = json.loads(result.read_text())
     rows = {name: measured["losses"][name] for name in LOSSES if name in measured["losses"]}
     recall, precision = (100 * value for value in rows["warped_softmax"]["untrained"].values())
-    note = NOTE.format(
+    said = NOTE.format(
         **rows["warped_softmax"]["classes"],
         trials=measured["trials"],
         command=measured["command"],
@@ -64,7 +66,8 @@ def page(result: Path = RESULT, benchmark: Path = BENCHMARK) -> str:
         below_by_default=_names(name for name, row in rows.items() if not learned(row["defaults"])),
     )
     table = "".join(_row(name, rows.get(name)) for name in LOSSES)
-    return HEAD + table + note + _cost(json.loads(benchmark.read_text())) + "".join(map(_paragraph, LOSSES))
+    said += note("losses_on_glyphs", measured)
+    return HEAD + table + said + _cost(json.loads(benchmark.read_text())) + "".join(map(_paragraph, LOSSES))
 
 
 def learned(row: dict[str, Any]) -> bool:

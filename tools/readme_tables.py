@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from freshness import note
+
 from softwarp.benchmark import Benchmark
 from softwarp.files import write_text
 from softwarp.reality_table import RealityCheck, figures_of
@@ -30,7 +32,8 @@ def with_tables(text: str, results: Path, names: tuple[str, ...]) -> str:
         before, rest = text.split(start)
         after = rest.split(end)[1]
         file = results / f"{name}.json"  # not measured yet: no table
-        table = TABLES[name](json.loads(file.read_text())) if file.exists() else ""
+        content = json.loads(file.read_text()) if file.exists() else None
+        table = "" if content is None else TABLES[name](content) + note(name, content)
         text = before + start + table + end + after
     return text
 

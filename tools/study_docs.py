@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from freshness import note
+
 from softwarp.claims import claims_table
 from softwarp.figures import svg
 from softwarp.files import write_json, write_text
@@ -49,6 +51,7 @@ def section(name: str, summary: dict[str, Any]) -> str:
     claims = claims_table(summary["claims"]).markdown() + "\n" if summary.get("claims") else ""
     source = f"By `{summary['command']}` ([results/study_{name}.json](../results/study_{name}.json)).\n"
     shown = module.table(summary)
+    source += note(f"study_{name}", summary)
     return f"{figures}{shown.title}:\n\n{shown.markdown()}\n{claims}{source}"
 
 

@@ -1,0 +1,67 @@
+"""Which rules each result depends on, and the line below a table whose result is older than one of them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from softwarp.provenance import outdated
+
+ALWAYS = ("metrics", "recipe")
+NEEDS: dict[str, tuple[str, ...]] = {  # speed and memory depend on no rule
+    "automatic_cases": ("automatic", *ALWAYS),
+    "automatic_warp": ("automatic", "automatic_from_means", *ALWAYS),
+    "benchmark_evaluation": (),
+    "benchmark_export": (),
+    "benchmark_glyphs": ("automatic", "class_vectors", *ALWAYS),
+    "benchmark_loss": (),
+    "benchmark_losses": (),
+    "benchmark_search": (),
+    "benchmark_serve": (),
+    "benchmark_sharded": (),
+    "benchmark_training": (),
+    "demo": ("automatic", *ALWAYS),
+    "dropout_strength": ("corruptions", "metrics"),
+    "faces_small": ("automatic", "class_vectors", *ALWAYS),
+    "losses_on_glyphs": ("automatic", "class_vectors", *ALWAYS),
+    "own_crops": ("automatic_from_means", *ALWAYS),
+    "own_folders": ("automatic_from_means", *ALWAYS),
+    "reality_check_glyphs": ("automatic", "class_vectors", *ALWAYS),
+    "study_alpha": ALWAYS,
+    "study_delta": ALWAYS,
+    "study_functions": ALWAYS,
+    "study_geometry": ("automatic_from_means", *ALWAYS),
+    "study_landscape": (),
+    "study_noise": ("automatic_from_means", "corruptions", *ALWAYS),
+    "study_phases": ALWAYS,
+    "study_slopes": ALWAYS,
+    "study_toy": ("automatic", *ALWAYS),
+}
+
+
+def codes(content: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield what a result says of the code that made it; one that was made in parts says it for each."""
+    if isinstance(content, dict):
+        if "code" in content and "rules" in content["code"]:
+            yield content["code"]
+        for part in content.values():
+            yield from codes(part)
+
+
+def stale(name: str, content: Any) -> list[str]:
+    """Return the rules that a result, or a part of it, is older than; all of them if it says nothing."""
+    rules = [dict(code["rules"]) for code in codes(content)] or [{}]
+    return sorted({rule for each in rules for rule in outdated(each, NEEDS[name])})
+
+
+def note(name: str, content: Any) -> str:
+    """Return the line below a table that is to be made again; empty if nothing has changed since.
+
+    >>> note("study_landscape", {})
+    ''
+    >>> note("demo", {"environment": {"code": {"rules": {}}}})[:60]
+    '\\nOlder than what it measures: automatic, metrics, recipe chan'
+    """
+    changed = stale(name, content)
+    if not changed:
+        return ""
+    what = ", ".join(changed)
+    return f"\nOlder than what it measures: {what} changed since (CHANGELOG.md); to be made again.\n"
