@@ -176,7 +176,7 @@ class Run:
         """Raise a ValueError unless the run used the images that are there now."""
         if sha256 != present:
             raise ValueError(
-                f"{self.folder} holds a run on other images (files or labels have changed since); choose "
+                f"{self.folder} holds a run on other images, or their files or labels have changed; choose "
                 "another --output, or restart with --fresh"
             )
 

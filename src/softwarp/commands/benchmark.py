@@ -36,9 +36,14 @@ def benchmark(
         int | None, typer.Option(min=1, help=f"Trials of the search, for each loss. Default: {TRIALS}.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the comparison, for each loss.")] = 3,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the study.")] = Path(
-        "runs/benchmark"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder of the study. Default: runs/benchmark, or runs/NAME-benchmark for --data.",
+        ),
+    ] = None,
     storage: Annotated[
         str | None, typer.Option(help="Database of the searches, like postgresql://USER@HOST/NAME.")
     ] = None,
@@ -80,7 +85,8 @@ def benchmark(
     from softwarp.tasks import work
 
     named, images = (data, None) if data is None or not _is_images(data) else (None, Path(data))
-    _, recipe = choose([*([named] if named else []), *(words or [])], images, "test", depth)
+    name, recipe = choose([*([named] if named else []), *(words or [])], images, "test", depth)
+    output = output or Path("runs") / ("benchmark" if data is None else f"{name}-benchmark")
     base = judged_once(recipe)
     room = room_of(base)
     names = _able(parse_losses(losses), base, everything=losses.strip() == "all")

@@ -59,8 +59,8 @@ def _next(model: str, paths: list[Path], output: Path) -> str:
     with safe_open(output, "np") as file:
         labels, distance = "labels" in file.keys(), file.metadata()["distance"]  # noqa: SIM118
     if labels:
-        return f"measure them: softwarp evaluate {output} --distance {distance}"
-    return f"search them: softwarp index {model} {shlex.join(map(str, paths))} -o images.index"
+        return f"measure them: softwarp evaluate {shlex.quote(str(output))} --distance {distance}"
+    return f"search them: softwarp index {shlex.quote(model)} {shlex.join(map(str, paths))} -o images.index"
 
 
 def _from_stdin() -> list[Path]:

@@ -1,5 +1,6 @@
 """`softwarp index`: builds an index of images and keeps it up to date."""
 
+import shlex
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -259,5 +260,5 @@ def _report(index: "Index", changes: "Changes") -> None:
         typer.echo(f"{index.kind}: recall@10 {index.recall:.3f} against exact search ({effort})")
         if index.recall < 0.95:
             note("recall is below 0.95; for exact answers build it with --kind flat")
-    typer.echo(f"search it: softwarp search {index.folder} QUERY.jpg")
-    typer.echo(f"in the browser: softwarp serve {index.folder}")
+    place = printable(shlex.quote(str(index.folder)))
+    typer.echo(f"search it: softwarp search {place} QUERY.jpg\nin the browser: softwarp serve {place}")

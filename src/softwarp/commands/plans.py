@@ -85,7 +85,7 @@ def fit_study(
     if limit is not None and plan.cost.seconds > limit:
         raise ValueError(
             f"--budget {budget} is too short: one epoch and {plan.trials} trial{'s' * (plan.trials > 1)} are "
-            f"{plan.cost}; give a longer --budget, fewer --trials or fewer losses"
+            f"{plan.cost}; give a longer --budget"
         )
     return plan
 

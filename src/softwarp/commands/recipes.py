@@ -100,7 +100,8 @@ def choose(
         settings = settings_for(data, protocol=judged, depth=_depth(changes))
     else:
         path = find_recipe(names[0] if names else "glyphs_warped_softmax")
-        name, source, settings = path.stem, path.name, read_settings(path)
+        stem = path.stem if path.stem != "best" else path.absolute().parent.name  # written by a study
+        name, source, settings = stem, path.name, read_settings(path)
     for change in changes:
         if change.startswith("loss.name="):
             from softwarp.commands.loss_change import explain_change

@@ -194,9 +194,10 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, p
         note(f"skipped because it cannot be read: {path}")
     typer.echo(f"run: {printable(str(folder))}")
     report = f"softwarp report {printable(shlex.quote(str(folder)))}"
-    if data is None or part.name not in ("folder", "csv"):
+    if part.root is None or part.name not in ("folder", "csv"):
         typer.echo(f"next: {report}")
         return
+    data = data or Path(part.root)
     run = folder if len(repeats.runs) == 1 else folder / f"seed-{repeats.runs[0].seed}"
     typer.echo(f"report: {report}\nnext: {printable(index_command(run, data, part.depth))}")
 
