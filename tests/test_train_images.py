@@ -240,7 +240,7 @@ def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, mo
 def test_one_command_from_a_folder_to_a_model(tmp_path):
     root = draw(tmp_path / "my images", classes=8, images=6, side=36)
     changes = ["phases.0.epochs=2", "data.workers=0", "data.crop=32", "data.resize=36"]
-    words = ["train", "--data", str(root), "--output", str(tmp_path / "run"), *changes]
+    words = ["train", "--data", str(root), "--output", str(tmp_path / "run"), "--verbose", *changes]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.output
     assert "backbone: efficientnet_lite0" in answer.output  # what was chosen is shown

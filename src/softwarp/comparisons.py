@@ -47,10 +47,14 @@ class Pair(BaseModel):
         >>> pair.marks, pair.model_copy(update={"p_seeds": 0.2}).marks
         ('', '*')
         """
-        few = self.classes is not None and 2.0 ** (1 - self.classes) >= LEVEL  # p of a sign test, at best
-        if self.p_seeds is None or few or self.p_classes >= LEVEL:
+        if self.p_seeds is None or self.too_few_classes or self.p_classes >= LEVEL:
             return ""
         return "**" if self.p_seeds < LEVEL else "*"
+
+    @property
+    def too_few_classes(self) -> bool:
+        """Whether even a sign test could not be sure: the same sign in all of so few may be chance."""
+        return self.classes is not None and 2.0 ** (1 - self.classes) >= LEVEL
 
 
 def compare_all(seeds: Mapping[str, Sequence[float]], classes: Mapping[str, Sequence[Classes]]) -> list[Pair]:

@@ -88,8 +88,8 @@ def verdict(outcome: Benchmark) -> str:
         return f"No loss beats the {frozen.title}: {best.title}, the best, is at {sure}."
     what = {"": "choice of classes", "*": "choice of seeds"}.get(pair.marks, "")
     doubt = f", but the {what} may explain its lead" if what else ""
-    if outcome.classes["evaluated"] < FEWEST_CLASSES:
-        doubt = f", but {outcome.classes['evaluated']} test classes are too few to be sure of it"
+    if pair.too_few_classes:
+        doubt = f", but {pair.classes} test classes are too few to be sure of it"
     if pair.p_seeds is None:
         doubt = ", but a single seed cannot tell luck from merit"
     return f"{best.title} is best{doubt}: {sure}."
