@@ -31,7 +31,7 @@ from softwarp.reality_check import (
 from softwarp.reality_table import CATEGORIES, METRICS, RealityCheck, table
 from softwarp.recipe import parse_recipe
 from softwarp.recipe_files import find_recipe, read_recipe, recipe_names
-from softwarp.report.benchmark import published_table
+from softwarp.report.benchmark import published_table, search_lines, search_table
 from softwarp.runs import Run
 from softwarp.train import BlowUpError
 
@@ -232,6 +232,9 @@ def test_recipes_follow_the_protocol(name):
     check_protocol(recipe)
     assert recipe.evaluation.folds == 4
     assert recipe.optimizer.name == "rmsprop"
+    assert all(
+        phase.proxy_travel for phase in recipe.phases
+    )  # rates of class vectors in lengths of the space
     assert (recipe.model.embedding_size, recipe.model.pooling, recipe.model.norm) == (
         128,
         "max+avg",
@@ -256,6 +259,11 @@ def test_where_the_paper_is_silent_recipes_follow_musgrave(name):
     assert data.scale == (0.16, 1.0)
     assert recipe.batches.classes * recipe.batches.samples == 32
     assert (recipe.optimizer.momentum, recipe.optimizer.weight_decay) == (0.9, 1e-4)
+    assert recipe.batches.per_epoch == 100  # iterations_per_epoch
+    # save_interval, and patience: training ends when the epoch is more than that beyond the best one.
+    every, patience = {"cub": (2, 9), "cars": (5, 14), "sop": (20, 39)}[name]
+    assert recipe.evaluation.every == every
+    assert (recipe.evaluation.patience - 1) * every <= patience < recipe.evaluation.patience * every
     assert "32 x 1" in recipe.paper["differs"]
     assert ("never judge" in recipe.paper["differs"]) == (name != "cub")  # whose 100 classes divide by four
 
@@ -326,6 +334,24 @@ def test_a_loss_without_figures_has_an_empty_row():
 
 def command(*words):
     return CliRunner(env={"COLUMNS": "220"}).invoke(app, ["reality-check", *map(str, words)])
+
+
+def test_a_search_that_may_have_ended_too_early_is_named(study):
+    (entry, *_), check = study[1].entries, study[1]
+    assert entry.course == (entry.validation,)
+    assert search_lines(check) == []
+    late = entry.model_copy(update={"course": (0.1, 0.2, 0.2, 0.2, 0.3), "on_bounds": {"loss.k": "upper"}})
+    early = entry.model_copy(update={"course": (0.1, 0.3, 0.3, 0.3, 0.3)})
+    outcome = check.model_copy(update={"entries": (late, early), "trials": 5})
+    bound, rising = search_lines(outcome)
+    assert "loss.k is on the upper bound" in bound
+    assert "trial 5 of 5" in rising
+    shown = search_table(outcome)
+    assert shown.heads == ("loss", "after 1 trial", "after 3 trials", "after 5 trials", "best trial")
+    assert [[cell.text for cell in row[1:]] for row in shown.rows] == [
+        ["10.0", "20.0", "30.0", "5"],
+        ["10.0", "30.0", "30.0", "2"],
+    ]
 
 
 def test_the_command_prints_a_table_and_writes_every_form(study, tmp_path, monkeypatch):

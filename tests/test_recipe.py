@@ -65,6 +65,7 @@ def test_random_batches_take_the_place_of_classes_and_samples(tmp_path):
         "samples": 4,
         "size": None,
         "draw": "rounds",
+        "per_epoch": None,
         "accumulate": 1,
     }
     recipe = parse_recipe({**SMALL, "batches": {"size": 120, "accumulate": 3}})

@@ -148,6 +148,27 @@ def test_a_long_epoch_divides_the_travel_over_its_steps(tmp_path):
     assert rates[0] / rates[1] == pytest.approx(60 / 32, rel=1e-4)
 
 
+def test_momentum_of_rmsprop_is_part_of_the_travel(tmp_path):
+    """Its steps add up to rate / (1 - momentum): after many in one direction, proxies have moved as far."""
+    rates = {}
+    for momentum in (0.0, 0.9):
+        recipe = tiny(phases=[TRAVEL], optimizer={"name": "rmsprop", "momentum": momentum})
+        rates[momentum] = proxy_rate(started(recipe, tmp_path / str(momentum)), recipe.phases[0])
+    adam = tiny(phases=[TRAVEL])
+    assert rates[0.0] == pytest.approx(proxy_rate(started(adam, tmp_path / "adam"), adam.phases[0]))
+    assert rates[0.9] == pytest.approx(0.1 * rates[0.0])
+    moved = {}
+    for momentum, rate in rates.items():
+        weight = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.RMSprop([weight], lr=rate, momentum=momentum)
+        for _ in range(3000):
+            weight.grad = torch.ones(1)
+            optimizer.step()
+        moved[momentum] = -weight.item()
+    assert moved[0.9] == pytest.approx(moved[0.0], rel=0.01)
+    assert moved[0.0] == pytest.approx(3000 * rates[0.0], rel=0.05)
+
+
 def test_where_cosine_counts_travel_is_relative_to_the_proxies(tmp_path):
     recipe = tiny(loss={"name": "proxy_nca_pp"}, phases=[TRAVEL])
     job = started(recipe, tmp_path / "start")
@@ -174,6 +195,9 @@ def test_another_loss_takes_the_travel_of_its_card():
     (phase,) = parse_recipe(change_loss(settings, "triplet")).phases
     assert phase.proxy_travel is None
     assert phase.proxy_learning_rate > 0
+    settings = tiny(phases=[TRAVEL, {**TRAVEL, "proxy_travel": 0.05}]).model_dump(mode="json")
+    travels = [phase.proxy_travel for phase in parse_recipe(change_loss(settings, "proxy_nca_pp")).phases]
+    assert travels == [2.0, pytest.approx(0.2)]
 
 
 def test_pca_needs_a_head():

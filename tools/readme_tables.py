@@ -11,7 +11,8 @@ from softwarp.benchmark import Benchmark
 from softwarp.files import write_text
 from softwarp.reality_table import RealityCheck, figures_of
 from softwarp.reality_table import table as table_of_reality_check
-from softwarp.report.benchmark import benchmark_table
+from softwarp.report.benchmark import benchmark_table, search_lines
+from softwarp.report.benchmark import search_table as search_of_each
 from softwarp.studies.automatic_warp import LOSSES, STARTS
 from softwarp.studies.demo import METRICS
 from softwarp.tables import Cell, Row, Table, metric_table
@@ -89,14 +90,22 @@ def _points(share: float) -> str:
 def losses_table(content: dict[str, Any]) -> str:
     """Return the table of a benchmark and the command that made it."""
     outcome = Benchmark.model_validate(content)
-    return f"{benchmark_table(outcome).markdown()}\n`{outcome.command}`\n"
+    return f"{benchmark_table(outcome).markdown()}\n`{outcome.command}`\n{_searched(outcome)}"
 
 
 def reality_check_table(content: dict[str, Any]) -> str:
     """Return the table of a reality check and the command that made it."""
     outcome = RealityCheck.model_validate(content)
     rows = {entry.title: figures_of(entry) for entry in outcome.entries}
-    return f"{table_of_reality_check(rows, outcome.sizes).markdown()}\n`{outcome.command}`\n"
+    shown = table_of_reality_check(rows, outcome.sizes).markdown()
+    return f"{shown}\n`{outcome.command}`\n{_searched(outcome)}"
+
+
+def _searched(outcome: Benchmark | RealityCheck) -> str:
+    """What the search of each loss gave, and which may have ended too early; empty if that was not kept."""
+    found = search_of_each(outcome)
+    lines = "".join(f"\n{line}.\n" for line in search_lines(outcome))
+    return f"\n{found.title}:\n\n{found.markdown()}{lines}" if found.rows else ""
 
 
 def search_table(content: dict[str, Any]) -> str:

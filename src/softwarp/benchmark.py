@@ -42,6 +42,7 @@ class Entry(BaseModel):
     settings: dict[str, float | int | str | bool]  # found by the search
     on_bounds: dict[str, str]  # those of them that are at the lower or upper end of their range
     validation: float | None  # what it found
+    course: tuple[float, ...] = ()  # the best value after each trial of the search
     mean: dict[str, float]
     deviation: dict[str, float]
     seeds: dict[str, tuple[float, ...]]  # the value of each seed
@@ -199,6 +200,7 @@ def find_best(folder: Path, progress: "Progress | None", *, recipe: Recipe, tria
         study = search(recipe, folder, trials=trials, objective=METRIC, progress=progress, **how)
         best, bounds = study.best, on_bounds(study.space, study.best.settings)
         content = {"settings": best.settings, "on_bounds": bounds, "value": best.value, "blew_up": ""}
+        content["course"] = study.course()
     except BlowUpError as error:
         content = {"settings": {}, "on_bounds": {}, "value": None, "blew_up": str(error)}
     write_json(folder / "outcome.json", content)
@@ -327,6 +329,7 @@ def _entry(name: str, found: Mapping[str, Any], repeats: Repeats | None, blew_up
         settings=found["settings"],
         on_bounds=found["on_bounds"],
         validation=found["value"],
+        course=found.get("course", ()),
         mean={} if repeats is None else {key: repeats.mean[key] for key in METRICS},
         deviation={} if repeats is None else {k: v for k, v in repeats.deviation.items() if k in METRICS},
         seeds={key: tuple(run.metrics[key] for run in runs) for key in METRICS} if runs else {},
@@ -340,18 +343,15 @@ def _batches_for_all(recipe: Recipe, losses: Sequence[str]) -> dict[str, Any]:
     cards, batches = [card_of(name) for name in losses], recipe.batches
     samples, classes = max(card.min_samples for card in cards), max(card.min_classes for card in cards)
     if batches.size is not None and samples == classes == 1:
-        return {"size": batches.size, "accumulate": batches.accumulate}
+        return batches.model_dump()
     if batches.classes is None or batches.samples is None:  # a random batch may hold too few
         samples = max(4, samples)
         classes = max(classes * batches.accumulate, (batches.size or 0) // samples)
         classes += -classes % batches.accumulate
-        return {"classes": classes, "samples": samples, "accumulate": batches.accumulate}
-    return {
-        "classes": max(batches.classes, classes * batches.accumulate),
-        "samples": max(batches.samples, samples),
-        "accumulate": batches.accumulate,
-        "draw": batches.draw,
-    }
+    else:
+        samples = max(batches.samples, samples)
+        classes = max(batches.classes, classes * batches.accumulate)
+    return batches.model_dump() | {"size": None, "classes": classes, "samples": samples}
 
 
 def _one_vector_per_class(name: str) -> bool:

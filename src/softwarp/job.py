@@ -226,7 +226,9 @@ def build_batches(
 ) -> BalancedBatches | RandomBatches:
     """Return the batch sampler: random if the recipe gives a size, otherwise by classes."""
     if settings.size is not None:
-        return RandomBatches(len(labels), size=settings.size, seed=seed, shards=shards)
+        return RandomBatches(
+            len(labels), size=settings.size, seed=seed, shards=shards, per_epoch=settings.per_epoch
+        )
     assert settings.classes is not None
     assert settings.samples is not None
     return BalancedBatches(
@@ -235,6 +237,7 @@ def build_batches(
         samples_per_class=settings.samples,
         seed=seed,
         independent=settings.draw == "independent",
+        per_epoch=settings.per_epoch,
     )
 
 

@@ -33,7 +33,8 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the settings with another loss: its own defaults replace the old one's settings.
 
     Learning rates of the loss's parameters follow from those of the model by the ratio on the loss's card,
-    and a batch gets as many samples per class as the loss needs.
+    or are the travel on it in the first phase that gives travel, in the same ratio from phase to phase. A
+    batch gets as many samples per class as the loss needs.
     """
     card, new = card_of(name), deepcopy(settings)
     old = parse_recipe(new).batches
@@ -46,12 +47,13 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     elif max(card.min_classes, card.min_samples) > 1:  # a random batch may hold too few
         samples = max(4, card.min_samples)
         batches |= {"classes": max(batches.pop("size") // samples, card.min_classes), "samples": samples}
-    for phase in new.get("phases", []):
+    travels = [float(phase["proxy_travel"]) for phase in new["phases"] if phase.get("proxy_travel")]
+    for phase in new["phases"]:
         phase.pop("loss_settings", None)
         phase.pop("network_learning_rate", None)
         head = float(phase.get("head_learning_rate") or phase["learning_rate"])
         if phase.get("proxy_travel") is not None and find_loss(name).class_vectors is not None:  # type: ignore[attr-defined]
-            phase["proxy_travel"] = card.proxy_travel
+            phase["proxy_travel"] = card.proxy_travel * float(phase["proxy_travel"]) / travels[0]
         else:
             phase |= {"proxy_learning_rate": head * card.proxy_rate_ratio, "proxy_travel": None}
     return new

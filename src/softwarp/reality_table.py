@@ -30,6 +30,7 @@ class Entry(BaseModel):
     settings: dict[str, float | int | str | bool]  # found by the search
     on_bounds: dict[str, str]  # those of them that are at the lower or upper end of their range
     validation: float | None  # mean over folds of what it found
+    course: tuple[float, ...] = ()  # the best value after each trial of the search
     epochs: tuple[int, ...] = ()  # of the complete model, by phase
     values: dict[str, dict[str, tuple[float, ...]]] = {}  # by category and metric, of each reproduction
     mean: dict[str, dict[str, float]] = {}
@@ -98,6 +99,7 @@ def _entry(folder: Path, name: str, reproductions: int, folds: int) -> Entry:
         settings=found["settings"],
         on_bounds=found["on_bounds"],
         validation=found["value"],
+        course=found.get("course", ()),
     )
     blew_up = next((each["blew_up"] for some in parts.values() for each in some if each["blew_up"]), "")
     if blew_up:

@@ -16,6 +16,7 @@ class Part(BaseModel):
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
+TRAVELLING = ("adam", "adamw", "rmsprop")  # optimizers whose steps have a known length
 
 
 class DataPart(Part):
@@ -130,6 +131,9 @@ class BatchPart(Part):
         description="rounds: every class comes once before any comes again; independent: classes of each "
         "batch drawn anew, and small classes give what they have, as the paper's authors do",
     )
+    per_epoch: int | None = Field(
+        None, ge=1, description="batches in an epoch; default: as many as show nearly every image once"
+    )
     accumulate: int = Field(1, ge=1, description="equal pieces in which a batch is processed")
 
     @model_validator(mode="before")
@@ -193,8 +197,8 @@ class Phase(Part):
     proxy_travel: float | None = Field(
         None,
         gt=0,
-        description="in place of proxy_learning_rate: how far proxies may move per epoch (or 32 steps, if "
-        "that is more), in units of how far embeddings are from their centre",
+        description="in place of proxy_learning_rate, for adam, adamw and rmsprop: how far proxies may move "
+        "per epoch (or 32 steps, if that is more), in units of how far embeddings are from their centre",
     )
     network_learning_rate: float | None = Field(
         None, gt=0, description="of the network that hist and intra_batch train; default: that of proxies"
@@ -328,10 +332,11 @@ class Recipe(Part):
     @model_validator(mode="after")
     def _travel_is_bounded(self) -> "Recipe":
         travels = any(phase.proxy_travel for phase in self.phases)
-        if travels and (self.optimizer.name not in ("adam", "adamw") or self.optimizer.eps > 1e-4):
+        if travels and (self.optimizer.name not in TRAVELLING or self.optimizer.eps > 1e-4):
             raise ValueError(
-                "proxy_travel needs adam or adamw with eps of at most 1e-4, whose steps have a known length, "
-                f"not {self.optimizer.name} with eps {self.optimizer.eps}; give proxy_learning_rate"
+                "proxy_travel needs adam, adamw or rmsprop with eps of at most 1e-4, whose steps have a "
+                f"known length, not {self.optimizer.name} with eps {self.optimizer.eps}; give a "
+                "proxy_learning_rate"
             )
         return self
 

@@ -17,7 +17,7 @@ KINDS: tuple[Kind, ...] = ("float", "log", "int", "auto", "choice")
 RATES = {  # of the first phase
     "learning_rate": (1e-4, 3e-2),
     "proxy_learning_rate": (1e-3, 1.0),
-    "proxy_travel": (0.1, 30.0),
+    "proxy_travel": (0.01, 100.0),
 }
 AROUND = 30.0  # a rate that is not well inside its range is searched from 1/30 of it to 30 times it
 FIXED = "fixed"

@@ -87,9 +87,9 @@ def start_proxies(job: Job, inputs: Tensor, labels: Tensor) -> None:
 def proxy_rate(job: Job, phase: Phase) -> float:
     """Return the learning rate of the proxies: as the phase says, or from how far they may travel.
 
-    A step of Adam moves each coordinate by the rate at most, and so a proxy by rate x sqrt(D). The unit of
-    travel is the reach of the embeddings; where cosine counts, the length of the proxies. Epochs of a few
-    steps count as longer ones.
+    A step of Adam moves each coordinate by the rate at most, and so a proxy by rate x sqrt(D). RMSprop's
+    momentum m adds such steps up, to rate / (1 - m). The unit of travel is the reach of the embeddings;
+    where cosine counts, the length of the proxies. Epochs of a few steps count as longer ones.
     """
     if phase.proxy_travel is None:
         assert phase.proxy_learning_rate is not None
@@ -103,8 +103,9 @@ def proxy_rate(job: Job, phase: Phase) -> float:
         unit = math.sqrt(mean_over_classes(job.loss, proxies.double().square().sum(1)))
     else:
         unit = reach(job, mean_over_classes(job.loss, proxies).cpu())
-    steps = max(len(job.batches), FEWEST_STEPS)
-    return phase.proxy_travel * (unit or 1.0) / (math.sqrt(size) * steps)
+    steps, optimizer = max(len(job.batches), FEWEST_STEPS), job.recipe.optimizer
+    slower = 1 - optimizer.momentum if optimizer.name == "rmsprop" else 1.0
+    return slower * phase.proxy_travel * (unit or 1.0) / (math.sqrt(size) * steps)
 
 
 def reach(job: Job, centre: Tensor) -> float:

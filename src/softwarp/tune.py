@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,6 +68,15 @@ class Study:
     @property
     def best(self) -> Trial:
         return self.trials[0]
+
+    def course(self) -> tuple[float, ...]:
+        """Return the best value after each trial, in the order in which they began: what more trials gave.
+
+        Trials that were pruned or blew up count, with nothing found.
+        """
+        order = sorted(self.trials, key=lambda trial: trial.number)
+        found = [trial.value if trial.state == "complete" else 0.0 for trial in order]
+        return tuple(accumulate(found, max))
 
     def best_recipe(self) -> Recipe:
         """Return the recipe as it was given, with the best settings."""

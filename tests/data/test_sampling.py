@@ -118,6 +118,21 @@ def test_random_batches_depend_on_seed_and_epoch_alone():
         RandomBatches(60, size=61, seed=0)
 
 
+@pytest.mark.parametrize("per_epoch", [2, 3, 7])
+def test_an_epoch_may_have_any_number_of_batches(per_epoch):
+    """Shorter or longer than a pass of three batches; a longer one shows all before it repeats any."""
+    labels = torch.arange(6).repeat_interleave(2)
+    balanced = BalancedBatches(labels, classes_per_batch=2, samples_per_class=2, seed=0, per_epoch=per_epoch)
+    for batches in (balanced, RandomBatches(12, size=4, seed=0, per_epoch=per_epoch)):
+        seen = list(batches.of_epoch(0))
+        assert len(seen) == len(batches) == per_epoch
+        counts = torch.tensor([item for batch in seen for item in batch]).bincount(minlength=12)
+        assert counts.max() - counts.min() <= (per_epoch % 3 > 0)
+        draws = list(Draws(batches, epochs=2))
+        assert len(draws) == 2 * per_epoch
+        assert list(Draws(batches, epochs=2, start=per_epoch + 1)) == draws[per_epoch + 1 :]
+
+
 def test_random_draws_resume_at_any_batch_and_are_shared():
     batches = RandomBatches(13, size=4, seed=0)
     whole = list(Draws(batches, epochs=3))

@@ -62,6 +62,12 @@ def test_tables_show_the_best_first_in_percent(study):
     assert states(study) == "12 complete, 1 pruned, 1 blew up"
 
 
+def test_the_course_of_a_search_is_the_best_so_far():
+    """In the order in which trials began; one that was pruned found nothing."""
+    order = [trial(2, 0.6), trial(0, 0.5), trial(3, 0.4), trial(1, 0.9, "pruned")]
+    assert Study(tiny(phases=[PHASE]), SPACE, "map@r", tuple(order)).course() == (0.5, 0.5, 0.6, 0.6)
+
+
 def test_a_best_value_on_a_bound_is_said(study):
     sentences = bound_sentences(study)
     assert [re.findall(r"best (\S+) ", sentence) for sentence in sentences] == [

@@ -79,7 +79,7 @@ def benchmark(
     from softwarp.commands.recipes import choose, protocol_of
     from softwarp.files import check_writable, write_json
     from softwarp.memory import freed_memory_kept
-    from softwarp.report.benchmark import benchmark_table, bound_lines, marks_note, verdict
+    from softwarp.report.benchmark import benchmark_table, marks_note, search_lines, verdict
     from softwarp.report.write import write_report
     from softwarp.step_batches import fit_batches, room_of
     from softwarp.tasks import work
@@ -118,7 +118,7 @@ def benchmark(
     write_report(output / "report.html", [output], command)
     Console().print(shown.terminal())
     typer.echo(marks_note(outcome))
-    for line in bound_lines(outcome):
+    for line in search_lines(outcome):
         note(line)
     typer.echo(verdict(outcome))
     typer.echo(f"report: {printable(str(output))}/report.html; also benchmark.json, .md and .tex")

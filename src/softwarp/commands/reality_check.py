@@ -71,7 +71,7 @@ def reality_check(
     from softwarp.reality_table import read_reality_check
     from softwarp.recipe import parse_recipe
     from softwarp.recipe_files import find_recipe, read_settings
-    from softwarp.report.benchmark import published_table, reality_table
+    from softwarp.report.benchmark import published_table, reality_table, search_lines
     from softwarp.report.write import write_report
     from softwarp.tasks import work
 
@@ -113,6 +113,8 @@ def reality_check(
     published = published_table(chosen.paper)
     if published:
         _show(Console(), published)
+    for line in search_lines(outcome):
+        note(line)
     typer.echo(f"report: {printable(str(folder))}/report.html; also reality_check.json, .md and .tex")
 
 

@@ -1,7 +1,8 @@
 """Batches: some classes and some samples of each, or random images."""
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
+from itertools import count as count_up
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ class BalancedBatches(Sampler[list[int]]):
             shuffled again when fewer samples are left than asked for; one that has fewer gives all of them,
             so that batches of small classes are short. In the authors' code the order of a class outlasts an
             epoch.
+        per_epoch: batches in an epoch, in place of those that show (nearly) every sample once.
 
     >>> labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
     >>> batches = BalancedBatches(labels, classes_per_batch=2, samples_per_class=2, seed=0)
@@ -39,6 +41,7 @@ class BalancedBatches(Sampler[list[int]]):
         samples_per_class: int,
         seed: int,
         independent: bool = False,
+        per_epoch: int | None = None,
     ) -> None:
         if min(classes_per_batch, samples_per_class) < 1:
             raise ValueError("classes_per_batch and samples_per_class must be at least 1")
@@ -52,7 +55,8 @@ class BalancedBatches(Sampler[list[int]]):
         self.classes_per_batch, self.samples_per_class = classes_per_batch, samples_per_class
         self.seed, self.epoch, self.independent = seed, 0, independent
         self.size = classes_per_batch * samples_per_class
-        self.length = max(1, (len(labels) - independent) // self.size)  # the authors want one image more
+        # The authors want one image more than a batch has.
+        self.length = per_epoch or max(1, (len(labels) - independent) // self.size)
 
     def __len__(self) -> int:
         return self.length
@@ -106,6 +110,7 @@ class RandomBatches:
     depends only on `seed` and the epoch.
 
     Args:
+        per_epoch: batches in an epoch, in place of those of one pass.
         shards: [count], the file that each item is in. Files then come in random order, and items are
             shuffled among `OPEN_SHARDS` successive ones, so that at any time only these are read.
 
@@ -114,22 +119,36 @@ class RandomBatches:
     [3, 3]
     """
 
-    def __init__(self, count: int, *, size: int, seed: int, shards: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        size: int,
+        seed: int,
+        shards: Tensor | None = None,
+        per_epoch: int | None = None,
+    ) -> None:
         if size > count:
             raise ValueError(f"a batch needs {size} images but there are only {count}; lower batches.size")
         self.count, self.size, self.seed, self.shards = count, size, seed, shards
+        self.length = per_epoch or count // size
 
     def __len__(self) -> int:
-        return self.count // self.size
+        return self.length
 
     def of_epoch(self, epoch: int) -> Iterator[list[int]]:
         """Yield the batches of that epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        passes = (self._pass(generator) for _ in count_up())
+        return islice(chain.from_iterable(passes), self.length)
+
+    def _pass(self, generator: torch.Generator) -> Iterator[list[int]]:
+        """Batches of all items, each once."""
         order = torch.randperm(self.count, generator=generator)
         if self.shards is not None:
             turn = torch.randperm(int(self.shards.max()) + 1, generator=generator) // OPEN_SHARDS
             order = order[turn[self.shards[order]].argsort(stable=True)]
-        for start in range(0, len(self) * self.size, self.size):
+        for start in range(0, self.count - self.size + 1, self.size):
             yield order[start : start + self.size].tolist()
 
 

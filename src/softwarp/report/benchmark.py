@@ -7,6 +7,7 @@ from softwarp.benchmark import METRIC, METRICS, Benchmark, Entry
 from softwarp.comparisons import Pair
 from softwarp.losses import card_of
 from softwarp.reality_table import METRICS as REALITY_METRICS
+from softwarp.reality_table import Entry as RealityEntry
 from softwarp.reality_table import Figures, RealityCheck, figures_of
 from softwarp.reality_table import table as figures_table
 from softwarp.report.figures import differences
@@ -14,6 +15,8 @@ from softwarp.report.page import Part
 from softwarp.tables import Cell, Row, Table, metric_table
 
 SHOWN = 3  # losses whose runs follow
+LATE = 0.8  # of the trials: a best one that came later may not be the best there is
+SEARCHED = (3, 10, 30)  # numbers of trials whose best is shown
 
 MARKS = (
     "* : the choice of test classes does not explain the difference; ** : neither does the choice of seeds. "
@@ -60,9 +63,10 @@ def benchmark_parts(outcome: Benchmark) -> list[Part]:
                     words=2,
                 )
             ],
-            note=f"Made by: {outcome.command}",
+            note=" ".join([*(f"{line}." for line in search_lines(outcome)), f"Made by: {outcome.command}"]),
             level=3,
         ),
+        *_search_parts(outcome),
     ]
 
 
@@ -136,20 +140,52 @@ def benchmark_table(outcome: Benchmark) -> Table:
     )
 
 
-def bound_lines(outcome: Benchmark) -> list[str]:
-    """Return a line per loss with best settings on bounds of their ranges: the optimum may lie beyond."""
-    return [
+def search_lines(outcome: Benchmark | RealityCheck) -> list[str]:
+    """Return a line per loss whose search may have ended too early: on a bound, or with a late trial."""
+    lines = [
         f"{entry.title}: {', '.join(f'{key} is on the {end} bound' for key, end in entry.on_bounds.items())} "
         "of its range; the best may lie beyond it (softwarp tune --space widens a range)"
         for entry in outcome.entries
         if entry.on_bounds
     ]
+    return lines + [
+        f"{entry.title}: trial {_best_at(entry)} of {len(entry.course)} was the best; more may find better"
+        for entry in outcome.entries
+        if _best_at(entry) > LATE * len(entry.course) and len(entry.course) > 1
+    ]
+
+
+def search_table(outcome: Benchmark | RealityCheck) -> Table:
+    """Return the best MAP@R that the search of each loss had found, by number of trials."""
+    counts = sorted({1, *(count for count in SEARCHED if count < outcome.trials), outcome.trials})
+    rows = [
+        (
+            Cell(entry.title),
+            *(Cell(f"{100 * entry.course[count - 1]:.1f}") for count in counts),
+            Cell(f"{_best_at(entry)}"),
+        )
+        for entry in outcome.entries
+        if len(entry.course) >= outcome.trials
+    ]
+    heads = [f"after {count} trial{'s' * (count > 1)}" for count in counts]
+    return Table(("loss", *heads, "best trial"), tuple(rows), title="Best MAP@R of the search, by trials")
+
+
+def _search_parts(outcome: Benchmark | RealityCheck) -> list[Part]:
+    found = search_table(outcome)
+    return [Part(title=found.title, tables=[found], level=3)] if found.rows else []
+
+
+def _best_at(entry: Entry | RealityEntry) -> int:
+    """Which trial of the search was the best, counted from 1; 0 if that was not kept."""
+    return entry.course.index(max(entry.course)) + 1 if entry.course else 0
 
 
 def reality_parts(outcome: RealityCheck) -> list[Part]:
     """Return the measured figures, and the published ones if the recipe has them."""
     shown, published = reality_table(outcome), published_table(outcome.recipe.get("paper", {}))
     parts = [Part(title=shown.title, tables=[shown], note=f"Made by: {outcome.command}")]
+    parts += _search_parts(outcome)
     if published:
         parts.append(Part(title=published.title, tables=[published], level=3))
     return parts
