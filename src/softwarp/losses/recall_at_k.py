@@ -7,7 +7,7 @@
 | symbol | parameter          | default          | where |
 |--------|--------------------|------------------|-------|
 | tau_1  | rank_temperature   | 0.01             | section 4 of the paper, official default |
-| tau_2  | recall_temperature | 1.0              | section 4; the official script had k for cutoff k until November 2024 |
+| tau_2  | recall_temperature | 1.0              | section 4; the script had k for cutoff k until 11/2024 |
 | k      | cutoffs            | 1, 2, 4, 8, 16   | the same |
 |        | mix                | False            | SiMix, section 3 of the paper |
 |        | query_ranked       | False            | whether the query is among the j, as in the official code |
@@ -138,7 +138,7 @@ class RecallAtKLoss(nn.Module):
             "recall_temperature": ("log", 0.3, 3.0),
         },
         notes="The query is not among the items it ranks, as in the paper; in the official code it is: "
-        "query_ranked. Its script had recall_temperature k for cutoff k until November 2024, and has 1 since.",
+        "query_ranked. Its script had recall_temperature k for cutoff k until November 2024, since then 1.",
     )
 
     def __init__(
