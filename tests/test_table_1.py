@@ -94,9 +94,12 @@ def test_cards_of_losses_agree_with_their_recipes():
 
 
 def test_proxy_nca_pp_learns_proxies_at_the_rate_of_its_data_set():
-    rates = {data: read_recipe(find_recipe(f"{data}_proxy_nca_pp")).phases for data in ("cub", "cars", "sop")}
-    found = {data: {phase.proxy_learning_rate for phase in phases} for data, phases in rates.items()}
+    recipes = {data: read_recipe(find_recipe(f"{data}_proxy_nca_pp")) for data in ("cub", "cars", "sop")}
+    found = {data: {phase.proxy_learning_rate for phase in each.phases} for data, each in recipes.items()}
     assert found == {"cub": {400.0}, "cars": {400.0}, "sop": {240.0}}  # 2400 is In-Shop's
+    # its train.py has torch's own linear layer, and its sampler draws the classes of each batch anew
+    starts = {(each.model.head_init, each.batches.draw) for each in recipes.values()}
+    assert starts == {("default", "independent")}
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -22,19 +22,10 @@ OLDER = {
     "study_geometry",
     "study_noise",
 }
-WITHOUT_CODE = {  # of before results said which code made them; superseded, and in no table
-    "cub_lite_alpha_25",
-    "cub_lite_average",
-    "cub_lite_validation",
-    "demo_search_wide_scale",
-    "own_folder",
-    "own_folder_cache",
-    "own_folder_choice",
-}
 
 
 def test_every_result_says_which_rules_it_depends_on():
-    assert set(freshness.NEEDS) == set(RESULTS) - WITHOUT_CODE
+    assert set(freshness.NEEDS) == set(RESULTS)
     assert set().union(*freshness.NEEDS.values()) <= set(RULES)
 
 

@@ -102,8 +102,8 @@ class HISTLoss(nn.Module):
         ),
         proxy_rate_ratio=10.0,
         search_space={"tau": ("log", 2.0, 256.0), "alpha": ("float", 0.5, 3.0), "weight": ("log", 0.1, 10.0)},
-        notes="the official code gives distributions about 1000 times and the network 5 to 10 times the "
-        "model's learning rate; here both share one ratio, and 10 is ours",
+        notes="the official code gives distributions 100 (SOP) to 1000 times and the network 5 to 10 times "
+        "the model's learning rate; here both share one ratio, and 10 is ours",
     )
 
     def __init__(

@@ -7,18 +7,18 @@
 | symbol | parameter          | default          | where |
 |--------|--------------------|------------------|-------|
 | tau_1  | rank_temperature   | 0.01             | section 4 of the paper, official default |
-| tau_2  | recall_temperature | 1.0              | section 4; the official script has k for cutoff k |
+| tau_2  | recall_temperature | 1.0              | section 4; the script had k for cutoff k until 11/2024 |
 | k      | cutoffs            | 1, 2, 4, 8, 16   | the same |
 |        | mix                | False            | SiMix, section 3 of the paper |
 |        | query_ranked       | False            | whether the query is among the j, as in the official code |
 
 SiMix: each pair of a class adds a virtual item a z_i + (1 - a) z_j, a uniform in 0 to 1, with that class
 and not normalised again; virtual items are ranked and are queries, so that 4 per class become 10. The
-paper's batches hold 400 (CUB, Cars) or 4000 (SOP) images. Samples that are alone in their class
+official batches hold 400 (CUB), 392 (Cars) or 4000 (SOP) images. Samples that are alone in their class
 are ranked but are not queries.
 
 Differs from the official code, unless query_ranked: the query is not among the items j, as in the paper;
-there it is, which adds about 1 to each rank. The published numbers come from that form. Any order and any
+there it is, which adds about 1 to each rank. That is the authors' own code. Any order and any
 class counts are fine.
 """
 
@@ -137,8 +137,8 @@ class RecallAtKLoss(nn.Module):
             "rank_temperature": ("log", 0.002, 0.1),
             "recall_temperature": ("log", 0.3, 3.0),
         },
-        notes="The query is not among the items it ranks, as in the paper; in the official code, from which "
-        "the published numbers come, it is: query_ranked. Its script has recall_temperature k for cutoff k.",
+        notes="The query is not among the items it ranks, as in the paper; in the official code it is: "
+        "query_ranked. Its script had recall_temperature k for cutoff k until November 2024, since then 1.",
     )
 
     def __init__(

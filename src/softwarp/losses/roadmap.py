@@ -133,7 +133,8 @@ class RoadmapLoss(nn.Module):
         ),
         proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.002, 0.1), "calibration_weight": ("log", 0.1, 10.0)},
-        notes="H is continuous at its knee; in the official configuration it has a step of about 5 there.",
+        notes="H is continuous at its knee; in the official configuration it has a step of -0.05 there, "
+        "and of about 5 in the code of December 2021.",
     )
 
     def __init__(
