@@ -5,24 +5,22 @@ softwarp study examples/own_study.py --quick
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.figure import Figure
 
+from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.recipe import parse_recipe
 from softwarp.tables import Row, Table, metric_table
 from softwarp.variants import Seeds, Words, seeds_of, settings_of, summarise_variants, train_variants
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 PAPER = "not in the paper"
 METRICS = ("recall@1", "map@r")
 
 
 def main(
-    words: Words = None, seeds: Seeds = 3, *, output: Path, quick: bool, progress: "Progress | None" = None
+    words: Words = None, seeds: Seeds = 3, *, output: Path, quick: bool, on_event: OnEvent | None = None
 ) -> dict[str, Any]:
     """Train with 2, 4 and 8 samples per class in batches of 128."""
     base = settings_of(words or (), glyphs=("data.max_classes=200",), quick=quick)
@@ -32,7 +30,7 @@ def main(
         )
         for samples in ((4, 8) if quick else (2, 4, 8))
     }
-    found = train_variants(variants, output, seeds=seeds_of(seeds, quick), base=base, progress=progress)
+    found = train_variants(variants, output, seeds=seeds_of(seeds, quick), base=base, on_event=on_event)
     return {"rows": summarise_variants(found, METRICS)}
 
 

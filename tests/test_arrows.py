@@ -7,7 +7,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "softwarp"
 # From the bottom to the top; a folder stands for its files, which may import one another.
 LAYERS = (
-    {"files", "memory", "processes", "provenance", "explorer"},
+    {"events", "files", "memory", "processes", "provenance", "explorer"},
     {"figures", "index_table"},
     {"losses", "metrics", "models", "data", "embedding_files", "index_store", "index_faiss"},
     {"recipe"},

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from support.pictures import jpeg, noise
-from support.tiny_runs import PHASE, Bars, outcome, tiny
+from support.tiny_runs import PHASE, Steps, outcome, tiny
 
 from softwarp.overrides import dump_recipe
 from softwarp.recipe import parse_recipe
@@ -28,7 +28,7 @@ def test_a_flipped_bit_in_the_checkpoint_is_reported_and_the_end_is_the_same(tmp
     every = {"checkpoint_minutes": 1e-6}
     whole = train(tiny(**every), tmp_path / "whole")
     with pytest.raises(StoppedError):
-        train(tiny(**every), tmp_path / "cut", progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
+        train(tiny(**every), tmp_path / "cut", on_event=Steps(8, lambda: signal.raise_signal(signal.SIGINT)))
     path = tmp_path / "cut" / "checkpoint.pt"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
@@ -41,7 +41,7 @@ def test_a_flipped_bit_in_the_checkpoint_is_reported_and_the_end_is_the_same(tmp
 def test_a_lost_history_costs_nothing(tmp_path):
     whole = train(tiny(), tmp_path / "whole")
     with pytest.raises(StoppedError):
-        train(tiny(), tmp_path / "cut", progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
+        train(tiny(), tmp_path / "cut", on_event=Steps(8, lambda: signal.raise_signal(signal.SIGINT)))
     (tmp_path / "cut" / "metrics.jsonl").unlink()
     assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == outcome(whole)
 
@@ -49,7 +49,7 @@ def test_a_lost_history_costs_nothing(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_termination_and_a_closed_terminal_save_first(tmp_path, number):
     with pytest.raises(StoppedError):
-        train(tiny(), tmp_path, progress=Bars(8, lambda: signal.raise_signal(number)))
+        train(tiny(), tmp_path, on_event=Steps(8, lambda: signal.raise_signal(number)))
     assert Run(tmp_path).load_checkpoint()[0]["state"]["step"] == 8
 
 
@@ -100,7 +100,7 @@ def test_yaml_that_explodes_is_refused(tmp_path):
 def test_a_run_under_nohup_is_not_stopped_by_a_closed_terminal(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        run = train(tiny(), tmp_path, progress=Bars(8, lambda: signal.raise_signal(signal.SIGHUP)))
+        run = train(tiny(), tmp_path, on_event=Steps(8, lambda: signal.raise_signal(signal.SIGHUP)))
     finally:
         signal.signal(signal.SIGHUP, before)
     assert run.finished()

@@ -5,6 +5,7 @@ import pytest
 from support.tiny_index import brute_force, vector_index
 
 from softwarp import insights
+from softwarp.events import Progress
 from softwarp.insights import clusters, duplicates, neighbours, outliers, vote
 from softwarp.retrieve import open_index
 
@@ -81,12 +82,12 @@ def test_neighbours_are_those_of_brute_force(tmp_path, monkeypatch):
     vectors = points(50)
     seen = []
     index = vector_index(tmp_path / "index", vectors)
-    rows, distances = neighbours(index, 6, progress=lambda *each: seen.append(each))
+    rows, distances = neighbours(index, 6, on_event=seen.append)
     exact = brute_force(vectors, vectors, "euclidean")
     np.fill_diagonal(exact, np.inf)
     assert (rows == np.argsort(exact, axis=1)[:, :6]).all()
     np.testing.assert_allclose(distances, np.sort(exact, axis=1)[:, :6], rtol=1e-6)
-    assert seen[-1] == ("comparing", 50, 50)
+    assert seen[-1] == Progress("comparing", 50, 50)
     assert neighbours(vector_index(tmp_path / "copies", np.zeros((9, 2), np.float32)), 3)[0].shape == (9, 3)
 
 

@@ -78,8 +78,10 @@ def test_a_pushed_index_answers_as_brute_force_does(tmp_path, url, distance):
 def test_only_changes_are_sent_and_removals_are_mirrored(tmp_path, url):
     index = vector_index(tmp_path / "index", points(40))
     sent = []
-    assert push(index, url, progress=lambda *each: sent.append(each)).sent == 40
-    assert sent == [("pushing", 16, 40), ("pushing", 32, 40), ("pushing", 40, 40)]
+    assert push(index, url, on_event=sent.append).sent == 40
+    assert [(each.work, each.done, each.total) for each in sent] == [
+        ("pushing", done, 40) for done in (0, 16, 32, 40)
+    ]
     again = push(index, url)
     assert (again.sent, again.removed, again.unchanged) == (0, 0, 40)
     index.append(points(2, seed=3), [NewItem("7.jpg", digest=b"new"), NewItem("more.jpg")])

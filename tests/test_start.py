@@ -5,7 +5,7 @@ import signal
 
 import pytest
 import torch
-from support.tiny_runs import PHASE, Bars, losses_of, outcome, tiny, two_processes
+from support.tiny_runs import PHASE, Steps, losses_of, outcome, tiny, two_processes
 
 from softwarp.losses import LOSSES
 from softwarp.models.embedder import Embedder
@@ -27,7 +27,7 @@ def with_loss(name, **settings):
 def checkpoint_after_a_step(recipe, folder):
     """The state after one step at rates so small that nothing moves."""
     with pytest.raises(StoppedError):
-        train(recipe, folder, progress=Bars(1, lambda: signal.raise_signal(signal.SIGINT)))
+        train(recipe, folder, on_event=Steps(1, lambda: signal.raise_signal(signal.SIGINT)))
     return Run(folder).load_checkpoint()[0]
 
 
@@ -220,7 +220,7 @@ def test_a_run_with_all_of_it_resumes_to_the_very_same_end(tmp_path):
         train(
             tiny(**ALL_OF_IT),
             tmp_path / "cut",
-            progress=Bars(4, lambda: signal.raise_signal(signal.SIGINT)),
+            on_event=Steps(4, lambda: signal.raise_signal(signal.SIGINT)),
         )
     assert outcome(train(tiny(**ALL_OF_IT), tmp_path / "cut", resume=True)) == outcome(whole)
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from softwarp import processes, tasks
+from softwarp.events import Drawn, Work
 from softwarp.files import claimed
 from softwarp.tasks import Task, open_study, work
 
@@ -24,7 +25,7 @@ def writes(log, **settings):
     """A function that makes tasks whose work is a line in a log and their own file."""
 
     def make(key, *after):
-        def act(folder, progress):
+        def act(folder, on_event):
             folder.mkdir(parents=True, exist_ok=True)
             with log.open("a") as file:
                 file.write(f"{key}\n")
@@ -70,7 +71,7 @@ def test_several_processes_share_the_tasks(tmp_path):
 def test_what_a_killed_worker_held_another_resumes(tmp_path):
     make = writes(tmp_path / "log")
 
-    def hang(folder, progress):
+    def hang(folder, on_event):
         (tmp_path / "begun").touch()
         time.sleep(60)
 
@@ -119,14 +120,14 @@ def test_a_worker_with_nothing_to_do_joins_shared_work_and_waits_for_other(tmp_p
 def test_one_bar_counts_all_and_those_of_a_task_go_with_it(tmp_path):
     seen = []
 
-    def act(folder, progress):
-        progress.add_task("its own", total=3)
+    def act(folder, on_event):
+        Work(on_event, "its own", total=3)
         seen.append([(bar.description, bar.completed, bar.total) for bar in progress.tasks])
         folder.mkdir()
         (folder / "result.json").touch()
 
     with Progress(console=Console(file=io.StringIO())) as progress:
-        work([Task("a", act, trainings=4), Task("b", act)], tmp_path, progress=progress)
+        work([Task("a", act, trainings=4), Task("b", act)], tmp_path, on_event=Drawn(progress))
         assert not progress.tasks
     assert seen == [
         [("trainings", 0, 5), ("its own", 0, 3)],
@@ -135,7 +136,7 @@ def test_one_bar_counts_all_and_those_of_a_task_go_with_it(tmp_path):
 
 
 def test_an_error_ends_the_work_and_frees_the_task(tmp_path):
-    def fail(folder, progress):
+    def fail(folder, on_event):
         raise ValueError("no images")
 
     with pytest.raises(ValueError, match="no images"):

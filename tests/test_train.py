@@ -12,8 +12,9 @@ import pytest
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from support.tiny_runs import PHASE, Bars, losses_of, outcome, tiny, two_processes
+from support.tiny_runs import PHASE, Steps, losses_of, outcome, tiny, two_processes
 
+from softwarp.events import Drawn
 from softwarp.job import State, build_optimizer
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
 from softwarp.models.embedder import Embedder
@@ -137,7 +138,7 @@ def test_gradients_are_clipped_by_value_on_the_model_only(tmp_path, monkeypatch)
 
 def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(trained, tmp_path):
     with pytest.raises(StoppedError):
-        train(tiny(), tmp_path / "cut", progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
+        train(tiny(), tmp_path / "cut", on_event=Steps(8, lambda: signal.raise_signal(signal.SIGINT)))
     cut = Run(tmp_path / "cut")
     assert cut.load_checkpoint()[0]["state"]["step"] == 8  # in the second of two epochs of 6
     assert not cut.finished()
@@ -147,7 +148,7 @@ def test_ctrl_c_saves_and_the_same_call_goes_on_from_that_batch(trained, tmp_pat
 def test_a_run_with_random_batches_resumes_at_the_very_batch(tmp_path):
     recipe = tiny(batches={"size": 50})  # 240 images: 40 of them are left out of each epoch
     with pytest.raises(StoppedError):
-        train(recipe, tmp_path / "cut", progress=Bars(5, lambda: signal.raise_signal(signal.SIGINT)))
+        train(recipe, tmp_path / "cut", on_event=Steps(5, lambda: signal.raise_signal(signal.SIGINT)))
     assert (
         Run(tmp_path / "cut").load_checkpoint()[0]["state"]["step"] == 5
     )  # in the second of two epochs of 4
@@ -160,13 +161,13 @@ def test_the_time_to_go_is_not_told_from_the_speed_of_a_frozen_backbone(tmp_path
     progress = Progress(console=Console(file=io.StringIO()), get_time=lambda: now[0])
 
     def take_step(job, phase, *_):
-        told.append([(task.description, task.time_remaining) for task in progress.tasks if task.started])
+        told.append([(task.description, task.time_remaining) for task in progress.tasks])
         now[0] += 1 if phase.freeze_backbone else 10
         return 0.0
 
     monkeypatch.setattr("softwarp.train.take_step", take_step)
     frozen = {**PHASE, "epochs": 2, "freeze_backbone": True}
-    train(tiny(phases=[frozen, PHASE, PHASE]), tmp_path, progress=progress)
+    train(tiny(phases=[frozen, PHASE, PHASE]), tmp_path, on_event=Drawn(progress))
     assert len(told) == 4 * 6
     assert told[2] == [("head: warped_softmax", 10)]  # after two steps; one a second, ten to go
     assert told[6][0][0].startswith("head: warped_softmax, epoch 1, loss")
@@ -179,11 +180,11 @@ def test_the_time_to_go_is_not_told_from_the_speed_of_a_frozen_backbone(tmp_path
 def test_bars_of_a_run_that_is_resumed_start_where_it_stopped(tmp_path):
     phases = [{**PHASE, "freeze_backbone": True}, PHASE]
     with pytest.raises(StoppedError):
-        train(tiny(phases=phases), tmp_path, progress=Bars(8, lambda: signal.raise_signal(signal.SIGINT)))
+        train(tiny(phases=phases), tmp_path, on_event=Steps(8, lambda: signal.raise_signal(signal.SIGINT)))
     output = io.StringIO()
     progress = Progress(console=Console(file=output))
-    train(tiny(phases=phases), tmp_path, resume=True, progress=progress)
-    (bar,) = [task for task in progress.tasks if task.visible]
+    train(tiny(phases=phases), tmp_path, resume=True, on_event=Drawn(progress))
+    (bar,) = progress.tasks
     assert bar.description.startswith("all: warped_softmax, epoch 2, loss")
     assert bar.completed == bar.total == 6 * 40
     assert "1 epochs and 2 batches" in output.getvalue()

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from support.tiny_runs import PHASE, Bars, outcome, tiny
+from support.tiny_runs import PHASE, Steps, outcome, tiny
 
 from softwarp.runs import Run
 from softwarp.train import StoppedError, train
@@ -26,6 +26,6 @@ def test_an_automatic_run_resumes_to_the_very_same_end(tmp_path):
     recipe = tiny(loss=AUTO, phases=[{**PHASE, "epochs": 2}])
     whole = train(recipe, tmp_path / "whole")
     with pytest.raises(StoppedError):
-        train(recipe, tmp_path / "cut", progress=Bars(4, lambda: signal.raise_signal(signal.SIGINT)))
+        train(recipe, tmp_path / "cut", on_event=Steps(4, lambda: signal.raise_signal(signal.SIGINT)))
     assert Run(tmp_path / "cut").load_checkpoint()[0]["loss"]["lengths.batches"] == 4
     assert outcome(train(recipe, tmp_path / "cut", resume=True)) == outcome(whole)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.face_files import face_folder, write_faces
-from support.tiny_runs import Bars, outcome
+from support.tiny_runs import Steps, outcome
 
 from softwarp import train as training
 from softwarp.benchmark import judged_once
@@ -87,7 +87,7 @@ def test_a_stopped_stream_goes_on_at_the_very_sample(tmp_path, shards, seen, wor
     seen.clear()
     helped = recipe_for("shards", shards, data={"workers": workers})
     with pytest.raises(StoppedError):
-        train(helped, tmp_path / "run", progress=Bars(7, lambda: signal.raise_signal(signal.SIGINT)))
+        train(helped, tmp_path / "run", on_event=Steps(7, lambda: signal.raise_signal(signal.SIGINT)))
     assert seen == expected[:7]
     run = train(helped, tmp_path / "run", resume=True)
     assert seen == expected

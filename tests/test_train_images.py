@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from softwarp import load
 from softwarp.cli import app
 from softwarp.data.tables import read_table
+from softwarp.events import Drawn
 from softwarp.job import Job
 from softwarp.own_data import settings_for
 from softwarp.recipe import parse_recipe
@@ -234,7 +235,7 @@ def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, mo
     monkeypatch.setattr("softwarp.train.prepare", prepare)
     recipe = small(root, model={"backbone": "test_resnet", "pretrained": True})
     with pytest.raises(ValueError, match="far enough"):
-        train(recipe, tmp_path / "run", progress=Progress(console=Console(file=said)))
+        train(recipe, tmp_path / "run", on_event=Drawn(Progress(console=Console(file=said))))
 
 
 def test_one_command_from_a_folder_to_a_model(tmp_path):

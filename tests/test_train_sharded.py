@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.tiny_runs import PHASE, Bars, losses_of, outcome, tiny
+from support.tiny_runs import PHASE, Steps, losses_of, outcome, tiny
 
 from softwarp.overrides import dump_recipe
 from softwarp.runs import Run
@@ -25,7 +25,7 @@ GENTLE = {"optimizer": {"eps": 1.0}, "phases": [{**PHASE, "proxy_learning_rate":
 
 def stopped(recipe, folder, steps):
     with pytest.raises(StoppedError):
-        train(recipe, folder, progress=Bars(steps, lambda: signal.raise_signal(signal.SIGINT)))
+        train(recipe, folder, on_event=Steps(steps, lambda: signal.raise_signal(signal.SIGINT)))
 
 
 def test_a_sharded_run_is_the_run_without(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 from support.results import result
-from support.tiny_runs import PHASE, Bars, tiny
+from support.tiny_runs import PHASE, Steps, tiny
 
 from softwarp import train as training
 from softwarp.runs import Run
@@ -38,7 +38,7 @@ def blow_up_in_epoch(monkeypatch, number):
 def test_every_variant_has_every_seed_and_a_stopped_study_resumes(tmp_path):
     variants = {f"{alpha:g}": with_loss_settings(BASE, alpha=alpha) for alpha in (1.0, 4.0)}
     with pytest.raises(StoppedError):
-        train_variants(variants, tmp_path, seeds=2, base=BASE, progress=Bars(20, stop))
+        train_variants(variants, tmp_path, seeds=2, base=BASE, on_event=Steps(20, stop))
     finished = Run(tmp_path / "1" / "seed-0")
     before = (finished.folder / "result.json").stat().st_mtime_ns
     found = train_variants(variants, tmp_path, seeds=2, base=BASE)

@@ -1,92 +1,63 @@
-"""What training shows while it runs."""
+"""What training tells while it runs."""
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from softwarp import processes
+from softwarp.events import OnEvent, Work, tell
 from softwarp.job import Job
 from softwarp.models.backbones import BACKBONES
 from softwarp.models.hub import address_to_fetch
 from softwarp.recipe import Recipe
 from softwarp.schedule import stretches
 
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
 
-
-def show_download(recipe: Recipe, progress: "Progress | None") -> None:
-    """Print where weights are fetched from, if they are."""
+def tell_download(recipe: Recipe, on_event: OnEvent | None) -> None:
+    """Tell where weights are fetched from, if they are."""
     name = recipe.model.backbone
-    if progress is None or not processes.is_main():
+    if on_event is None or recipe.model.pretrained is not True or name in BACKBONES:
         return
-    if recipe.model.pretrained is True and name not in BACKBONES and (address := address_to_fetch(name)):
-        progress.console.print(f"fetching the weights of {name} from {address}", soft_wrap=True)
+    if address := address_to_fetch(name):
+        tell(on_event, f"fetching the weights of {name} from {address}")
 
 
-def show_note(text: str, progress: "Progress | None") -> None:
-    """Print a note for the user above the bars; without bars, issue a warning."""
-    if progress is None:
-        warnings.warn(text, stacklevel=2)
-    elif processes.is_main():
-        progress.console.print(text, style="yellow", soft_wrap=True, markup=False, highlight=False)
-
-
-@contextmanager
-def decoding_bar(progress: "Progress | None") -> Iterator[Callable[[], None] | None]:
-    """Yield a function to call after each image decoded into the cache, or None if nothing is shown."""
-    if progress is None:
-        yield None
-        return
-    task = progress.add_task("decoding images into the cache", total=None)
-    yield lambda: progress.advance(task)
-    progress.remove_task(task)
-
-
-def show_bars(job: Job, progress: "Progress | None") -> Callable[[], None]:
-    """Return a function to call after each step; bars count images.
+def follow(job: Job, on_event: OnEvent | None) -> Callable[[], None]:
+    """Return a function to call after each step; progress counts images.
 
     Steps with a frozen backbone are several times faster, and the time left is estimated from the speed so
-    far: a run that has both kinds gets one bar per stretch.
+    far: a run that has both kinds is one piece of work per stretch.
     """
-    if progress is None or not processes.is_main():
+    if on_event is None or not processes.is_main():
         return lambda: None
     state, size, steps = job.state, job.batch_size, len(job.batches)
     mixed = len({phase.freeze_backbone for phase in job.recipe.phases}) > 1
-    bars = []  # the last step plus one, the bar, what it is of
+    ends: list[tuple[int, int, str]] = []  # first step, last step plus one, name
     for frozen, same in groupby(stretches(job.recipe.phases, steps), lambda each: each[1].freeze_backbone):
         stretch = list(same)
-        first, last = stretch[0][2], stretch[-1][3]
         kind = ("head: " if frozen else "all: ") if mixed else ""
-        begins = first <= state.step < last
-        task = progress.add_task(
-            kind + job.recipe.loss.name,
-            start=begins,
-            visible=begins,
-            total=(last - first) * size,
-            completed=max(0, state.step - first) * size,
-        )
-        bars.append((last, task, kind))
+        ends.append((stretch[0][2], stretch[-1][3], kind))
     if state.step:
         epoch, step = divmod(state.step, steps)
-        progress.console.print(f"resuming after {epoch} epochs and {step} batches")
+        tell(on_event, f"resuming after {epoch} epochs and {step} batches")
+    begun: dict[str, Work] = {}
 
-    def present() -> "tuple[TaskID, str]":
-        return next((task, kind) for last, task, kind in bars if state.step <= last)
+    def present(before: int) -> tuple[Work, int, str]:
+        """The work that the last step belongs to, how many images of it are done, and its kind."""
+        first, last, kind = next(each for each in ends if state.step <= each[1])
+        if kind not in begun:
+            name, total = kind + job.recipe.loss.name, (last - first) * size
+            begun[kind] = Work(on_event, name, total=total, done=(before - first) * size)
+        return begun[kind], (state.step - first) * size, kind
 
-    def advance() -> None:
-        task, _ = present()
-        progress.start_task(task)
-        progress.update(task, visible=True)
-        progress.advance(task, size)
+    def step_done() -> None:
+        work, done, _ = present(state.step - 1)
+        work.reach(done)
 
-    def tell(text: str) -> None:
-        task, kind = present()
-        progress.update(task, description=kind + text)
-        if not progress.console.is_terminal:
-            progress.console.print(text)
+    def say(text: str) -> None:
+        work, _, kind = present(state.step)
+        work.say(kind + text)
 
-    job.tell = tell
-    return advance
+    if any(last > state.step for _, last, _ in ends):
+        present(state.step)
+    job.tell = say
+    return step_done

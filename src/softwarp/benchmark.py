@@ -5,12 +5,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.choice import trained_as
 from softwarp.comparisons import Pair, compare_all, compare_with
+from softwarp.events import OnEvent
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of
 from softwarp.losses.contract import class_vectors_of
@@ -24,9 +25,6 @@ from softwarp.step_batches import Room, fit_batches
 from softwarp.tasks import Task, check_study, open_study
 from softwarp.train import BlowUpError, train
 from softwarp.tune import apply, search
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 METRIC = "map@r"  # searched and compared by
 METRICS = (METRIC, "recall@1", "r_precision")
@@ -190,14 +188,14 @@ def open_benchmark(
     (open_study if write else check_study)(folder, content)
 
 
-def find_best(folder: Path, progress: "Progress | None", *, recipe: Recipe, trials: int, **how: Any) -> None:
+def find_best(folder: Path, on_event: OnEvent | None, *, recipe: Recipe, trials: int, **how: Any) -> None:
     """Search on validation classes, or folds; write the best settings.
 
     Args:
         how: as `search` takes it.
     """
     try:
-        study = search(recipe, folder, trials=trials, objective=METRIC, progress=progress, **how)
+        study = search(recipe, folder, trials=trials, objective=METRIC, on_event=on_event, **how)
         best, bounds = study.best, on_bounds(study.space, study.best.settings)
         content = {"settings": best.settings, "on_bounds": bounds, "value": best.value, "blew_up": ""}
         content["course"] = study.course()
@@ -206,13 +204,13 @@ def find_best(folder: Path, progress: "Progress | None", *, recipe: Recipe, tria
     write_json(folder / "outcome.json", content)
 
 
-def _train(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
+def _train(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     """Train with what the search found and judge on test classes; write MAP@R of every class."""
     found = read_outcome(folder.parent / "search")
     content: dict[str, Any] = {"blew_up": found["blew_up"]}
     if not found["blew_up"]:
         try:
-            run = train(apply(recipe, found["settings"]), folder, resume=True, progress=progress)
+            run = train(apply(recipe, found["settings"]), folder, resume=True, on_event=on_event)
             content["classes"] = values_by_class(run)
             run.remove_checkpoints()
         except BlowUpError as error:
@@ -220,9 +218,9 @@ def _train(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None
     write_json(folder / "outcome.json", content)
 
 
-def _judge_frozen(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
+def _judge_frozen(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     """Judge the features on test classes; write MAP@R of every class."""
-    run = train(recipe, folder, resume=True, progress=progress)
+    run = train(recipe, folder, resume=True, on_event=on_event)
     content = {"classes": values_by_class(run)}
     run.remove_checkpoints()
     write_json(folder / "outcome.json", content)

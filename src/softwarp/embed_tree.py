@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.trees import class_notes, find_images, has_splits, root_of
+from softwarp.events import OnEvent
 from softwarp.files import atomic_write
 from softwarp.index_sources import by_name
 from softwarp.index_store import BLOCK, Item, Store
-from softwarp.index_updates import Changes, Progress, embed_into, fingerprint
+from softwarp.index_updates import Changes, embed_into, fingerprint
 
 SIZES = {"F32": 4, "I64": 8, "U8": 1}
 
@@ -28,7 +29,7 @@ def embed_tree(
     *,
     listed: bool = False,
     depth: int | None = None,
-    progress: Progress | None = None,
+    on_event: OnEvent | None = None,
 ) -> Changes:
     """Write the embeddings of all images in these files, folders and CSV lists, unless they were before.
 
@@ -68,7 +69,7 @@ def embed_tree(
                 f"{part} was begun with another model, --depth or other images; delete it to restart"
             )
     with store.writing():
-        changes = embed_into(store, loaded, files, labels=labels, thumbnails=False, progress=progress)
+        changes = embed_into(store, loaded, files, labels=labels, thumbnails=False, on_event=on_event)
         items = {item.path: item for item in store.items()}
         kept = [items[name] for name in files if name in items]
         metadata = {"model": str(model), "distance": loaded.distance, "root": str(root)}

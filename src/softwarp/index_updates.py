@@ -1,7 +1,7 @@
 """Brings a store up to date: embeds files into it, compacts it, builds its faiss index."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.classes import class_of
+from softwarp.events import OnEvent, Work
 from softwarp.index_faiss import (
     FEWEST,
     add_rows,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 LARGEST = 1e16  # value of a vector whose square, added up, surely fits into float32
 REMOVED = 0.1  # share of removed rows from which the files are written again
 TAIL = 0.05  # share of rows that are not in the faiss index yet from which they are added to it
-
-Progress = Callable[[str, int, int], None]  # what is done, how much of it, out of how much
 
 
 @dataclass
@@ -88,7 +87,7 @@ def embed_into(
     *,
     labels: Mapping[str, str] | None = None,
     thumbnails: bool = True,
-    progress: Progress | None = None,
+    on_event: OnEvent | None = None,
 ) -> Changes:
     """Embed those files, by name, that are new or changed; a batch counts once it is safe on disk.
 
@@ -103,6 +102,7 @@ def embed_into(
     names = {path: name for name, path in files.items()}
     depth, splits = store.settings["depth"], store.settings["splits"]
     todo = list(names)
+    bar = Work(on_event, "embedding", total=len(todo))
     for batch in embed_files(model, todo, known=lambda path: before.get(names[path]), thumbnails=thumbnails):
         items = [
             NewItem(
@@ -124,15 +124,14 @@ def embed_into(
         changes.unchanged += batch.seen - len(items) - len(batch.broken)
         changes.broken += [each.broken for each in batch.broken]
         done += batch.seen
-        if progress is not None:
-            progress("embedding", done, len(todo))
+        bar.reach(done)
     relabelled = store.relabel(labels, keep=False) if labels else 0
     changes.changed += relabelled
     changes.unchanged -= relabelled
     return changes
 
 
-def settle(store: Store, progress: Progress | None = None) -> None:
+def settle(store: Store, on_event: OnEvent | None = None) -> None:
     """Write the files again if many rows were removed, and bring the faiss index up to date."""
     if len(store.removed) > REMOVED * len(store.ids):
         store.compact()
@@ -144,7 +143,7 @@ def settle(store: Store, progress: Progress | None = None) -> None:
         if settings["kind"] != "flat" or settings.get("search"):
             store.put(search=None, kind="flat", indexed=0)
     elif settings["kind"] != kind or rows - settings["indexed"] > TAIL * rows or not _is_whole(store):
-        _write_faiss(store, kind, progress)
+        _write_faiss(store, kind, on_event)
     store.reload()
     store.sweep()
 
@@ -154,23 +153,16 @@ def _is_whole(store: Store) -> bool:
     return path is not None and open_mapped(path) is not None
 
 
-def _write_faiss(store: Store, kind: str, progress: Progress | None) -> None:
+def _write_faiss(store: Store, kind: str, on_event: OnEvent | None) -> None:
     """Extend the faiss index, or build it, and measure its recall."""
-    done, total = 0, len(store.ids)
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(f"building {kind}", done, total)
-
-    index = None
+    total, index = len(store.ids), None
+    bar = Work(on_event, f"building {kind}", total=total)
     if store.settings["kind"] == kind and _is_whole(store):
-        done = store.settings["indexed"]
+        bar.reach(store.settings["indexed"])
         index = read_index(store.folder / store.settings["search"])
-        add_rows(index, store.vectors[done:], advance=advance)
+        add_rows(index, store.vectors[store.settings["indexed"] :], advance=bar.advance)
     if index is None:
-        index = make_index(kind, store.vectors, advance=advance)
+        index = make_index(kind, store.vectors, advance=bar.advance)
     effort, recall = tune(index, kind, store.vectors)
     # A name that is new: what another process reads stays as it is.
     path = store.folder / f"search-{store.settings['generation']}-{store.settings['change']}.faiss"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from softwarp.events import OnEvent, Work
 from softwarp.index_store import Rows
-from softwarp.index_updates import Progress
 from softwarp.retrieve import Index
 
 BLOCK = 1024  # images whose neighbours are searched at a time
@@ -48,7 +48,7 @@ class Outlier:
 
 
 def duplicates(
-    index: Index, threshold: float | None = None, *, progress: Progress | None = None
+    index: Index, threshold: float | None = None, *, on_event: OnEvent | None = None
 ) -> Duplicates:
     """Return groups of images of which each is within `threshold` of another one in its group.
 
@@ -56,7 +56,7 @@ def duplicates(
         threshold: a distance as `search` prints it; by default half the upper quartile of the Euclidean
             distances to the nearest image, which copies do not move as long as a quarter has none.
     """
-    found, distances = neighbours(index, FEW, progress=progress)
+    found, distances = neighbours(index, FEW, on_event=on_event)
     if threshold is None:
         threshold = _near(index, distances)
     elif not threshold >= 0:
@@ -66,7 +66,7 @@ def duplicates(
     return Duplicates(threshold, sorted(groups, key=lambda group: (max(group.distances), group.ids)))
 
 
-def outliers(index: Index, k: int = 10, *, progress: Progress | None = None) -> list[Outlier]:
+def outliers(index: Index, k: int = 10, *, on_event: OnEvent | None = None) -> list[Outlier]:
     """Return the images that their neighbours would label otherwise, the surest first.
 
     The k nearest images vote, each with the weight exp(-3 (d / d_k)^2), d_k being the distance of the last
@@ -75,7 +75,7 @@ def outliers(index: Index, k: int = 10, *, progress: Progress | None = None) -> 
     names, labels = numbered(index)
     if len(names) < 2:
         raise ValueError(f"{index.folder} has {len(names)} classes; outliers need at least 2")
-    found, distances = neighbours(index, k, progress=progress)
+    found, distances = neighbours(index, k, on_event=on_event)
     judged = []
     for row in np.flatnonzero(labels >= 0).tolist():
         shares = vote(labels[found[row]], distances[row], len(names))
@@ -89,7 +89,7 @@ def outliers(index: Index, k: int = 10, *, progress: Progress | None = None) -> 
 
 
 def clusters(
-    index: Index, *, k: int = 10, fineness: float = FINENESS, progress: Progress | None = None
+    index: Index, *, k: int = 10, fineness: float = FINENESS, on_event: OnEvent | None = None
 ) -> list[Group]:
     """Return groups of similar images, the largest first, whatever their labels; each image is in one.
 
@@ -104,7 +104,7 @@ def clusters(
     from networkx.algorithms.community import louvain_communities
     from scipy.sparse import coo_array
 
-    found, distances = neighbours(index, k, progress=progress)
+    found, distances = neighbours(index, k, on_event=on_event)
     starts, size = np.repeat(np.arange(len(index)), found.shape[1]), (len(index), len(index))
     weights = np.concatenate([_weights(each) for each in distances]) if len(index) else np.empty(0)
     links = coo_array((weights, (starts, found.ravel())), shape=size).tocsr()
@@ -114,14 +114,14 @@ def clusters(
     return sorted(typical_first, key=lambda group: (-len(group.ids), group.ids))
 
 
-def neighbours(index: Index, k: int, *, progress: Progress | None = None) -> tuple[Rows, Distances]:
+def neighbours(index: Index, k: int, *, on_event: OnEvent | None = None) -> tuple[Rows, Distances]:
     """Return rows and distances [N, k] of the nearest other images of every image; fewer if it has fewer."""
     every = np.arange(len(index))
     parts = []
+    bar = Work(on_event, "comparing", total=len(index))
     for start in range(0, len(index), BLOCK):
         parts.append(_nearest_others(index, every[start : start + BLOCK], k))
-        if progress is not None:
-            progress("comparing", min(start + BLOCK, len(index)), len(index))
+        bar.reach(min(start + BLOCK, len(index)))
     if not parts:
         return np.empty((0, 0), np.int64), np.empty((0, 0))
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])

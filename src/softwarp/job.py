@@ -77,6 +77,7 @@ class Job:
     state: State
     start: Embedder | None = None  # the model before training, where training or evaluation need it
     tell: Callable[[str], None] = lambda _: None  # shows how the last epoch went
+    signalled: Callable[[int], None] = lambda _: None  # hears of Ctrl-C at once, in another thread
     clock: float = field(default_factory=time.perf_counter)  # when `state.seconds` was last right
 
     @property

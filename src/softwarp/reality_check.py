@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 from softwarp.benchmark import find_best, judged_once, read_outcome, study_content
 from softwarp.data.sources import load_source
 from softwarp.evaluate import measure
+from softwarp.events import OnEvent
 from softwarp.files import write_json
 from softwarp.job import prepare, start_accelerator
 from softwarp.losses import card_of, find_loss
@@ -33,8 +34,6 @@ from softwarp.train import BlowUpError, judge, train
 from softwarp.tune import apply, fold_runs, space_of
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from softwarp.space import Parameter
 
 ROUNDED_TO = 5  # epochs of the complete model
@@ -141,7 +140,7 @@ def open_reality_check(
     (open_study if write else check_study)(folder, content)
 
 
-def _fold(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
+def _fold(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     """Train one fold model with what the search found, and judge it on the test classes."""
     found = read_outcome(folder.parents[1] / "search")
     content: dict[str, Any] = {"blew_up": found["blew_up"]}
@@ -151,7 +150,7 @@ def _fold(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
             each for each, place in fold_runs(best, folder.parent, best.evaluation.folds) if place == folder
         ]
         try:
-            run = train(fit_batches(own), folder, resume=True, progress=progress)
+            run = train(fit_batches(own), folder, resume=True, on_event=on_event)
             content["metrics"] = judge_on_test(run, folder / "test")
             content["epochs"] = epochs_to_best(run.history(), best.evaluation.metric, len(best.phases))
             run.remove_checkpoints()
@@ -180,7 +179,7 @@ def judge_on_test(run: Run, folder: Path) -> dict[str, float]:
     return judgement.metrics
 
 
-def _ensemble(folder: Path, progress: "Progress | None") -> None:
+def _ensemble(folder: Path, on_event: OnEvent | None) -> None:
     """Judge the fold models of one reproduction as one."""
     places = sorted(folder.parent.glob("fold-*"), key=lambda place: int(place.name.removeprefix("fold-")))
     blew_up = next((text for place in places if (text := read_outcome(place)["blew_up"])), "")
@@ -210,7 +209,7 @@ def side_by_side(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([normalize(part) for part in parts], dim=1)
 
 
-def _complete(folder: Path, progress: "Progress | None", *, recipe: Recipe, size: int) -> None:
+def _complete(folder: Path, on_event: OnEvent | None, *, recipe: Recipe, size: int) -> None:
     """Train one wide model on all training classes, and judge it on the test classes."""
     found = read_outcome(folder.parents[1] / "search")
     outcomes = [
@@ -221,7 +220,7 @@ def _complete(folder: Path, progress: "Progress | None", *, recipe: Recipe, size
         epochs = complete_epochs([each["epochs"] for each in outcomes])
         best = complete_recipe(apply(recipe, found["settings"]), epochs, size)
         try:
-            run = train(fit_batches(best), folder, resume=True, progress=progress)
+            run = train(fit_batches(best), folder, resume=True, on_event=on_event)
             content |= {"metrics": run.result().metrics, "epochs": epochs}
             run.remove_checkpoints()
         except BlowUpError as error:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from softwarp.data.decode import read_image
+from softwarp.events import OnEvent, Work
 from softwarp.index_queries import as_vectors, model_of, parse_where
 from softwarp.index_store import Item, Vectors
-from softwarp.index_updates import Progress
 from softwarp.remote_postgres import Postgres
 from softwarp.remote_qdrant import Qdrant
 from softwarp.retrieve import Index
@@ -146,7 +146,7 @@ def open_remote(url: str) -> RemoteIndex:
         raise
 
 
-def push(index: Index, url: str, *, remove_missing: bool = False, progress: Progress | None = None) -> Pushed:
+def push(index: Index, url: str, *, remove_missing: bool = False, on_event: OnEvent | None = None) -> Pushed:
     """Make a collection hold what an index holds, and nothing else; what is there already is not sent again.
 
     Images are sent in batches, each safe when the next one begins: a push that was stopped is resumed.
@@ -158,7 +158,7 @@ def push(index: Index, url: str, *, remove_missing: bool = False, progress: Prog
     try:
         with index.store.writing(), telling(remote), remote.writing():
             _prepare(remote, index)
-            return _mirror(remote, index, remove_missing, progress)
+            return _mirror(remote, index, remove_missing, on_event)
     finally:
         remote.close()
 
@@ -207,7 +207,7 @@ def _refuse_losses(address: str, index: Index, there: int, *, remove_missing: bo
         )
 
 
-def _mirror(remote: Remote, index: Index, remove_missing: bool, progress: Progress | None) -> Pushed:
+def _mirror(remote: Remote, index: Index, remove_missing: bool, on_event: OnEvent | None) -> Pushed:
     items, vectors, there = index.store.items(), index.store.vectors, remote.stamps()
     _refuse_losses(remote.address, index, len(there), remove_missing=remove_missing)
     stamps = {item.id: _stamp(item) for item in items}
@@ -215,12 +215,12 @@ def _mirror(remote: Remote, index: Index, remove_missing: bool, progress: Progre
     for start in range(0, len(gone), BATCH):
         remote.remove(gone[start : start + BATCH])
     todo = [item for item in items if there.get(item.id) != stamps[item.id]]
+    bar = Work(on_event, "pushing", total=len(todo))
     for start in range(0, len(todo), BATCH):
         part = todo[start : start + BATCH]
         rows = index.store.rows_of([item.id for item in part])
         remote.put([_as_text(item) for item in part], [stamps[item.id] for item in part], vectors[rows])
-        if progress is not None:
-            progress("pushing", start + len(part), len(todo))
+        bar.reach(start + len(part))
     remote.finish()
     return Pushed(remote.address, len(todo), len(gone), len(items) - len(todo))
 

@@ -26,12 +26,13 @@ from softwarp.data.trees import (
     name_of,
     root_of,
 )
+from softwarp.events import OnEvent
 from softwarp.index_faiss import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
 from softwarp.index_queries import as_vectors, model_of, parse_where
 from softwarp.index_sources import by_name, held_by, refuse_losses
 from softwarp.index_store import Item, NewItem, Rows, Store, Vectors
 from softwarp.index_table import TABLE
-from softwarp.index_updates import Changes, Progress, as_stored, embed_into, fingerprint, settle
+from softwarp.index_updates import Changes, as_stored, embed_into, fingerprint, settle
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,10 +176,10 @@ class Index:
             for near, away in zip(ids.tolist(), distances.tolist(), strict=True)
         ]
 
-    def add(self, paths: Iterable[Path | str], *, progress: Progress | None = None) -> Changes:
+    def add(self, paths: Iterable[Path | str], *, on_event: OnEvent | None = None) -> Changes:
         """Add images, folders of images and CSV lists; what is in the index already is left alone."""
         places = [Path(path) for path in paths]
-        with self._updating(progress):
+        with self._updating(on_event):
             found = find_images(places)
             files, labels = by_name(found, self.root)
             if not files:
@@ -187,24 +188,24 @@ class Index:
             sources = [str(absolute(place)) for place in places if place.is_dir() or is_list(place)]
             self.store.put(sources=list(dict.fromkeys([*self.store.settings["sources"], *sources])))
             self._remember(found, before=self.store.lists())  # a refresh removes what is no longer listed
-            self.changes = embed_into(self.store, self.model(), files, labels=labels, progress=progress)
+            self.changes = embed_into(self.store, self.model(), files, labels=labels, on_event=on_event)
             self.changes.notes += found.notes
             if self.store.settings["depth"] is None:
                 named = (name for name in files if name not in labels)
                 self.changes.notes += class_notes(named, splits=self.store.settings["splits"])
         return self.changes
 
-    def remove(self, paths: Iterable[Path | str], *, progress: Progress | None = None) -> Changes:
+    def remove(self, paths: Iterable[Path | str], *, on_event: OnEvent | None = None) -> Changes:
         """Remove images, or all of folders or CSV files; `refresh` does not add them again, `add` does."""
         places = [Path(path) for path in paths]
-        with self._updating(progress):
+        with self._updating(on_event):
             names, lists = [item.path for item in self.store.items()], self.store.lists()
             held = held_by([absolute(place) for place in places], names, lists, self.root)
             gone = [name for name in names if any(name in inside for inside in held.values())]
             self.changes = Changes(removed=self.store.remove(gone, exclude=True))
         return self.changes
 
-    def refresh(self, *, remove_missing: bool = False, progress: Progress | None = None) -> Changes:
+    def refresh(self, *, remove_missing: bool = False, on_event: OnEvent | None = None) -> Changes:
         """Bring the index up to date with its folders and CSV files: new, changed and vanished images.
 
         Changed are files with another content, and images to which a CSV file now gives another label.
@@ -213,7 +214,7 @@ class Index:
         Args:
             remove_missing: go on if more than half of a source's images are gone; not if all are.
         """
-        with self._updating(progress):
+        with self._updating(on_event):
             sources = [Path(source) for source in self.store.settings["sources"]]
             found = find_images(sources)
             files, labels = by_name(found, self.root)
@@ -227,7 +228,7 @@ class Index:
             there = {name: path for name, path in files.items() if name not in left_out}
             removed = self.store.remove(gone)
             self._remember(found)  # not before: killed in between, the next refresh must see what is gone
-            self.changes = embed_into(self.store, self.model(), there, labels=labels, progress=progress)
+            self.changes = embed_into(self.store, self.model(), there, labels=labels, on_event=on_event)
             self.changes.removed += removed
             self.changes.notes += found.notes
         return self.changes
@@ -237,10 +238,10 @@ class Index:
         vectors: "NDArray[Any] | Tensor",
         items: Sequence[NewItem],
         *,
-        progress: Progress | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         """Add vectors that were made elsewhere, one per item."""
-        with self._updating(progress):
+        with self._updating(on_event):
             self.store.append(as_stored(self.store, vectors, [item.path for item in items]), items)
 
     def _remember(self, found: FoundImages, *, before: Mapping[str, set[str]] | None = None) -> None:
@@ -254,13 +255,13 @@ class Index:
             self.store.put_list(str(file), listed | (before or {}).get(str(file), set()))
 
     @contextmanager
-    def _updating(self, progress: Progress | None) -> Iterator[None]:
+    def _updating(self, on_event: OnEvent | None) -> Iterator[None]:
         """Keep other writers out; afterwards compact if needed, and bring the faiss index up to date."""
         self._forget()  # what is held of files would keep them
         try:
             with self.store.writing():
                 yield
-                settle(self.store, progress)
+                settle(self.store, on_event)
         finally:
             self._forget()
 
@@ -305,7 +306,7 @@ def build(
     *,
     kind: str = "auto",
     depth: int | None = None,
-    progress: Progress | None = None,
+    on_event: OnEvent | None = None,
 ) -> Index:
     """Return an index of images, built in the folder `out`; a build that was stopped is resumed.
 
@@ -314,7 +315,7 @@ def build(
         images: a folder, from which the items' paths start, a CSV file (path,label), or files.
         kind: auto, flat (exact), hnsw or ivfpq.
         depth: how many folders below the root name the class; None for all.
-        progress: called with what is done, how much of it, and out of how much.
+        on_event: called with progress as it is made.
     """
     if kind not in ("auto", *KINDS):
         raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
@@ -322,7 +323,7 @@ def build(
     out = Path(out)
     new = next((path for path in (*reversed(out.parents), out) if not path.exists()), None)
     index = _started(model, places, out, kind, depth)
-    index.add(places, progress=progress)
+    index.add(places, on_event=on_event)
     if not len(index):
         _discard(out, new)
         broken = index.changes.broken

@@ -1,11 +1,10 @@
 """Signals that ask training to stop: heard between two steps, by all processes of a run alike."""
 
-import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
 import torch
@@ -17,11 +16,16 @@ STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") 
 
 
 @contextmanager
-def asked_to_stop(device: torch.device) -> Iterator[Callable[[], bool]]:
+def asked_to_stop(
+    device: torch.device, heard: Callable[[int], None] = lambda signals: None
+) -> Iterator[Callable[[], bool]]:
     """Yield a function that says whether Ctrl-C or a termination signal has arrived.
 
-    Training stops between steps. A second signal stops at once, even while this process waits for another
-    that does not answer. All processes of a run get the same answer.
+    Training stops between steps, at the second signal at once. All processes of a run get the same answer.
+
+    Args:
+        heard: called with the number of signals so far as they arrive, in another thread, even while this one
+            computes a batch or waits for another process that does not answer.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():  # signals can only be caught there
@@ -34,10 +38,10 @@ def asked_to_stop(device: torch.device) -> Iterator[Callable[[], bool]]:
         asked.set()
 
     # nohup has SIGHUP ignored, and it stays so
-    heard = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, note) for number in heard}
+    caught = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in caught}
     try:
-        with _answered_at_once():
+        with _answered_at_once(heard):
             yield lambda: processes.anywhere(asked.is_set(), device)
     finally:
         for number, handler in before.items():
@@ -45,23 +49,18 @@ def asked_to_stop(device: torch.device) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _answered_at_once() -> Iterator[None]:
-    """Let a thread acknowledge the first signal and, of several processes, end this one at the second.
-
-    Python's own handlers are not called while torch computes a batch, or waits for other processes.
-    """
+def _answered_at_once(heard: Callable[[int], None]) -> Iterator[None]:
+    """Let a thread answer signals: Python's own handlers are not called while torch computes or waits."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
 
     def watch() -> None:
         signals = 0
         while data := ours.recv(16):
-            before, signals = signals, signals + sum(number in STOPS for number in data)  # not of workers
-            if not before and signals and processes.is_main():
-                _say("stopping after this batch or evaluation; Ctrl-C again stops at once")
-            if signals > 1 and processes.count() > 1:
-                _say("stopped at once; the last checkpoint is kept")
-                os._exit(130)
+            for number in data:
+                if number in STOPS:  # not of workers
+                    signals += 1
+                    heard(signals)
 
     earlier = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     watching = threading.Thread(target=watch, daemon=True)
@@ -74,9 +73,3 @@ def _answered_at_once() -> Iterator[None]:
         watching.join()  # so that its line comes before what follows
         for end in (ours, theirs):
             end.close()
-
-
-def _say(text: str) -> None:
-    """Write a line to stderr past all buffers, below a progress bar if there is one."""
-    with suppress(OSError):  # the terminal may be gone
-        os.write(2, b"\n" * os.isatty(2) + text.encode() + b"\n")

@@ -3,17 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 
 from softwarp.claims import Measured, above, claim, measured, shown, yes
+from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, tidy
 from softwarp.tables import Row, Table, metric_table, metric_title
 from softwarp.variants import Outcome, summarise_variants, train_variants, with_loss_settings
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 METRICS = ("recall@1", "map@r", "avg_dtp")
 PLAIN = "no_warp"  # k1 = k2 = 1
@@ -28,13 +26,13 @@ def collect_sweep(
     folder: Path,
     *,
     seeds: int,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, list[Outcome]]:
     """Train every value of a setting of the warped softmax, and no warp, with every seed."""
     variants = {f"{value:g}": with_loss_settings(base, **{setting: value}) for value in values}
     variants[PLAIN] = with_loss_settings(base, k1=1.0, k2=1.0)
     return train_variants(
-        variants, folder, seeds=seeds, base=base, extra={"setting": setting}, progress=progress
+        variants, folder, seeds=seeds, base=base, extra={"setting": setting}, on_event=on_event
     )
 
 

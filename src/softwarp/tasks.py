@@ -10,19 +10,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softwarp import processes
+from softwarp.events import OnEvent, Work, part_of
 from softwarp.files import check_writable, claimed, write_json
 from softwarp.overrides import difference_of
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 POLL = 0.5  # seconds between looks at what other workers have finished
 CLAIMS = ".claims"  # one empty file per task, in the study's folder
 
-Act = Callable[[Path, "Progress | None"], None]
+Act = Callable[[Path, OnEvent | None], None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def check_study(folder: Path, content: Mapping[str, Any]) -> None:
         )
 
 
-def work(tasks: Sequence[Task], folder: Path, *, progress: "Progress | None" = None) -> None:
+def work(tasks: Sequence[Task], folder: Path, *, on_event: OnEvent | None = None) -> None:
     """Do every task of the study, with all other workers in its folder; return when all are done."""
     if processes.count() > 1:
         raise ValueError(
@@ -84,37 +82,32 @@ def work(tasks: Sequence[Task], folder: Path, *, progress: "Progress | None" = N
             " the trainings"
         )
     known = {task.key: task for task in tasks}
-    bar = None if progress is None else progress.add_task("trainings", total=sum(t.trainings for t in tasks))
+    bar = Work(on_event, "trainings", total=sum(t.trainings for t in tasks))
     while left := [task for task in tasks if not task.finished(folder)]:
-        if progress is not None and bar is not None:
-            progress.update(bar, completed=sum(t.trainings for t in tasks if t not in left))
+        bar.reach(sum(t.trainings for t in tasks if t not in left))
         ready = [task for task in left if all(known[key].finished(folder) for key in task.after)]
-        if not _work_on_one(ready, folder, progress):
+        if not _work_on_one(ready, folder, on_event):
             time.sleep(POLL)
-    if progress is not None and bar is not None:
-        progress.remove_task(bar)
+    bar.end()
 
 
-def _work_on_one(ready: Sequence[Task], folder: Path, progress: "Progress | None") -> bool:
+def _work_on_one(ready: Sequence[Task], folder: Path, on_event: OnEvent | None) -> bool:
     """Do the first task that no other worker has; return whether there was one, or one to join."""
     for task in ready:
         with claimed(folder / CLAIMS / task.key.replace("/", ".")) as own:
             if own:
                 if not task.finished(folder):  # another worker may just have done it
-                    _act(task, folder, progress)
+                    _act(task, folder, on_event)
                 return True
     for task in (task for task in ready if task.shared):
-        _act(task, folder, progress)
+        _act(task, folder, on_event)
         return True
     return False
 
 
-def _act(task: Task, folder: Path, progress: "Progress | None") -> None:
+def _act(task: Task, folder: Path, on_event: OnEvent | None) -> None:
     """Do a task; the bars that it showed go with it."""
-    before = set() if progress is None else set(progress.task_ids)
-    task.act(folder / task.key, progress)
+    with part_of(on_event) as listener:
+        task.act(folder / task.key, listener)
     if not task.finished(folder):
         raise RuntimeError(f"{task.key} ended without {task.done}")
-    if progress is not None:
-        for bar in set(progress.task_ids) - before:
-            progress.remove_task(bar)

@@ -5,16 +5,17 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from softwarp import processes
-from softwarp.bars import decoding_bar, show_bars, show_download, show_note
+from softwarp.bars import follow, tell_download
 from softwarp.data.images import Batch
 from softwarp.data.sources import Items, load_source
 from softwarp.evaluate import KNN, embed_images, ks_within, map_at_r_per_class, measure
+from softwarp.events import OnEvent, Stopping, Work, part_of, tell
 from softwarp.job import Job, prepare, start_accelerator, start_trackers
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
@@ -25,9 +26,6 @@ from softwarp.runs import Counts, Item, Result, Run
 from softwarp.schedule import factor, stretches, warm_up
 from softwarp.start import proxy_rate, pull_to_start, start_run
 from softwarp.stops import asked_to_stop
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 SMALLEST_SCALE = 2**-10  # of fp16 losses; it starts at 2**16 and is halved at every skipped step
 
@@ -40,20 +38,20 @@ class StoppedError(KeyboardInterrupt):
     """Training was asked to stop; everything is in the checkpoint."""
 
 
-def train(recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Progress | None" = None) -> Run:
+def train(recipe: Recipe, folder: Path, *, resume: bool = False, on_event: OnEvent | None = None) -> Run:
     """Return the finished run: trained, and evaluated on unseen classes or, in a closed set, unseen images.
 
     The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
     the same batches and start from the same network. With `resume`, a run of the same recipe in `folder`
     resumes from its checkpoint and, on the same machine, ends with the same weights; a finished run is kept.
     """
-    for _ in training(recipe, folder, resume=resume, progress=progress):
+    for _ in training(recipe, folder, resume=resume, on_event=on_event):
         pass
     return Run(folder)
 
 
 def training(
-    recipe: Recipe, folder: Path, *, resume: bool = False, progress: "Progress | None" = None
+    recipe: Recipe, folder: Path, *, resume: bool = False, on_event: OnEvent | None = None
 ) -> Generator[dict[str, Any], None, None]:
     """Yield the row of each epoch as `train` works, first those before a resume.
 
@@ -64,13 +62,11 @@ def training(
     run = Run(folder)
     with processes.ends_with_the_others(), ExitStack() as stack:
         plan, settings = recipe.evaluation.plan(), recipe.data.model_dump(exclude={"workers"})
-        with (
-            processes.one_first(per_machine=True),  # a cache is made once
-            decoding_bar(progress if recipe.data.cache else None) as advance,
-        ):
-            source = load_source(plan=plan, advance=advance, **settings)
+        with processes.one_first(per_machine=True), part_of(on_event) as listener:  # a cache is made once
+            decoding = Work(listener if recipe.data.cache else None, "decoding images into the cache")
+            source = load_source(plan=plan, advance=decoding.advance, **settings)
         for note in source.notes:
-            show_note(note, progress)
+            tell(on_event, note)
         processes.from_main(lambda: stack.enter_context(run.locked()))
         if resume and run.started():
             run.check_recipe(recipe)
@@ -78,17 +74,19 @@ def training(
                 run.check_data(run.result().data_sha256, source.sha256)
                 yield from run.history()
                 return
-        show_download(recipe, progress)
+        tell_download(recipe, on_event)
         job = prepare(recipe, run, accelerator, source)
         with processes.one_first():  # nothing is written before the whole recipe is known to work
             if processes.is_main() and not (resume and run.started()):
                 Run.create(folder, recipe)
         start_trackers(accelerator, recipe)
         if note := job.restore():
-            show_note(note, progress)
+            tell(on_event, note)
         if job.state.step == 0:
             start_run(job)
-        step_done = show_bars(job, progress)
+        step_done = follow(job, on_event)
+        if on_event is not None and (processes.is_main() or processes.count() > 1):
+            job.signalled = lambda signals: on_event(Stopping(signals))
         if recipe.evaluation.baseline and job.state.baseline is None:
             job.state.baseline = judge(job, job.judged.features, distance="cosine").metrics
         yield from job.state.history[:]
@@ -102,7 +100,7 @@ def work_through(job: Job, advance: Callable[[], None]) -> Iterator[dict[str, An
     """Train from the job's current step to the end of its last phase, and yield each epoch: the loop."""
     recipe, state, epoch_steps = job.recipe, job.state, len(job.batches)
     stream, saved = job.stream(), time.perf_counter()
-    with asked_to_stop(job.accelerator.device) as asked:
+    with asked_to_stop(job.accelerator.device, job.signalled) as asked:
         for number, phase, first, last in stretches(recipe.phases, epoch_steps):
             if state.step == first:
                 start_phase(phase, job)

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import optuna
 from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from softwarp.data.sources import load_source
+from softwarp.events import OnEvent, Work, part_of
 from softwarp.files import write_json
 from softwarp.overrides import deciding_settings, difference_of, write_out
 from softwarp.recipe import Recipe
@@ -26,9 +27,6 @@ from softwarp.space import Parameter, Value, apply, check_space, own_point, pars
 from softwarp.step_batches import fit_batches, room_of, why_not
 from softwarp.train import BlowUpError, training
 from softwarp.trial_queue import DONE, TrialQueue, named_full_disk
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 __all__ = ["Parameter", "Study", "Trial", "apply", "parse_parameter", "search", "space_of"]
 
@@ -96,7 +94,7 @@ def search(
     storage: str | None = None,
     prune: bool = True,
     start: Path | None = None,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> Study:
     """Return the finished search: each trial is a training, judged on validation classes.
 
@@ -134,19 +132,18 @@ def search(
 
     def attempt(trial: optuna.Trial) -> float:
         place = trial_folder(folder, queue.study.get_trials(deepcopy=False)[trial.number])
-        return _attempt(trial, place, judged, space, start=start, progress=progress, **what)
+        return _attempt(trial, place, judged, space, start=start, on_event=on_event, **what)
 
     with named_full_disk(folder), queue.joined():
         if sampler == "grid":
             trials = queue.fill(grid(space, trials or 3 ** len(space), recipe.seed))
         elif not queue.study.get_trials(deepcopy=False):
             queue.fill([own_point(recipe, space)])
-        bar = None if progress is None else progress.add_task("trials", total=trials)
+        bar = Work(on_event, "trials", total=trials)
         while not _complete(queue, trials, hours):
             queue.work(attempt, trials)
             _keep_weights_of_best(_trials(queue.study, space, folder))
-            if progress is not None and bar is not None:
-                progress.update(bar, completed=queue.count()[0])
+            bar.reach(queue.count()[0])
         finished = _trials(queue.study, space, folder)
     if all(trial.state == "blew up" for trial in finished):
         raise BlowUpError(f"all {len(finished)} trials blew up, the last with: {finished[-1].error}")
@@ -265,10 +262,10 @@ def _attempt(
     objective: str,
     folds: int | None,
     start: Path | None,
-    progress: "Progress | None",
+    on_event: OnEvent | None,
 ) -> float:
     """Return the value of a trial: 0, the worst, if it blows up; any other error ends the search."""
-    changed, before = apply(recipe, suggest(trial, space)), set(progress.task_ids) if progress else set()
+    changed = apply(recipe, suggest(trial, space))
     last = sum(phase.epochs for phase in changed.phases)
 
     def look(epoch: int, value: float) -> None:
@@ -276,17 +273,13 @@ def _attempt(
         if epoch < last and trial.should_prune():
             raise optuna.TrialPruned
 
+    how: dict[str, Any] = {"objective": objective, "folds": folds, "start": start, "look": look}
     try:
-        return judge(
-            changed, folder, objective=objective, folds=folds, start=start, look=look, progress=progress
-        )
+        with part_of(on_event) as listener:
+            return judge(changed, folder, on_event=listener, **how)
     except BlowUpError as error:
         trial.set_user_attr("error", str(error))
         return 0.0
-    finally:
-        if progress is not None:
-            for bar in set(progress.task_ids) - before:
-                progress.remove_task(bar)
 
 
 def judge(
@@ -297,7 +290,7 @@ def judge(
     folds: int | None = None,
     start: Path | None = None,
     look: Callable[[int, float], None] = lambda *_: None,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> float:
     """Return what a recipe reaches, trained once or once per fold; resumes where it was killed."""
     values = []
@@ -306,7 +299,7 @@ def judge(
         run, first = Run(place), None if start is None else start / place.relative_to(folder)
         if first is not None and not run.started():
             run.start_from(Run(first), own)
-        with closing(training(own, place, resume=True, progress=progress)) as rows:
+        with closing(training(own, place, resume=True, on_event=on_event)) as rows:
             for row in rows:
                 if number == 0 and objective in row.get("validation", ()):
                     look(row["epoch"], row["validation"][objective])

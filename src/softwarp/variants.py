@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from softwarp.events import OnEvent
 from softwarp.files import write_json
 from softwarp.losses import build_loss
 from softwarp.metrics import geometry_metrics
@@ -21,9 +22,6 @@ from softwarp.repeats import summarise
 from softwarp.runs import Result, Run
 from softwarp.tasks import Task, open_study, work
 from softwarp.train import BlowUpError, train
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 # The demo's warp in plain numbers, which studies vary: near those that "auto" measures on glyphs.
 PLAIN = (
@@ -128,7 +126,7 @@ def train_variants(
     seeds: int,
     base: Mapping[str, Any],
     extra: Mapping[str, Any] | None = None,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, list[Outcome]]:
     """Return the outcomes of every variant, seed by seed; a study in this folder resumes.
 
@@ -147,18 +145,18 @@ def train_variants(
         for name, each in places.items()
         for seed, place in enumerate(each)
     ]
-    work(tasks, folder, progress=progress)
+    work(tasks, folder, on_event=on_event)
     return {name: [_read(folder / place) for place in each] for name, each in places.items()}
 
 
-def _train(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None:
+def _train(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     """Train; after a blow-up evaluate the last checkpoint instead."""
     blew_up = ""
     try:
-        run = train(recipe, folder, resume=True, progress=progress)
+        run = train(recipe, folder, resume=True, on_event=on_event)
     except BlowUpError as error:
         blew_up = str(error).partition(". Loss:")[0]
-        run = _last_finite(Run(folder), recipe, progress)
+        run = _last_finite(Run(folder), recipe, on_event)
     for each in (run, Run(folder)):
         each.remove_checkpoints()
     arrays = run.load_embeddings()
@@ -166,7 +164,7 @@ def _train(folder: Path, progress: "Progress | None", *, recipe: Recipe) -> None
     write_json(folder / "outcome.json", {"blew_up": blew_up, "geometry": geometry})
 
 
-def _last_finite(broken: Run, recipe: Recipe, progress: "Progress | None") -> Run:
+def _last_finite(broken: Run, recipe: Recipe, on_event: OnEvent | None) -> Run:
     """The run as it was at its last checkpoint: the recipe with the phases cut there."""
     left = max((row["epoch"] for row in broken.history() if "event" not in row), default=0)
     phases = []
@@ -178,7 +176,7 @@ def _last_finite(broken: Run, recipe: Recipe, progress: "Progress | None") -> Ru
     last = Run(broken.folder / "last_finite")
     if not last.started():
         last.start_from(broken, cut)
-    return train(cut, last.folder, resume=True, progress=progress)
+    return train(cut, last.folder, resume=True, on_event=on_event)
 
 
 def _read(folder: Path) -> Outcome:

@@ -31,9 +31,9 @@ PAPER = "not in the paper"
 Longest = Annotated[int, typer.Option(help="Longer words are cut.")]
 
 
-def main(words: list[str], longest: Longest = 9, *, output, quick, progress):
+def main(words: list[str], longest: Longest = 9, *, output, quick, on_event):
     """Count letters."""
-    assert progress is not None
+    assert on_event is not None
     (output / "seen").mkdir(parents=True)
     lengths = {word: min(len(word), longest) for word in words}
     claims = [{"claim": "words are long", "verdict": "held", "numbers": "5"}]
@@ -91,7 +91,7 @@ def test_every_study_keeps_the_contract(study):
     assert result.exit_code == 0, result.output
     for option in ("--output", "--quick", "--results"):
         assert option in result.output
-    assert "--progress" not in result.output
+    assert "--on-event" not in result.output
 
 
 def test_a_figure_of_one_s_own_is_one_file(own, tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_what_is_no_study_is_answered_with_what_is(words, cause):
 
 
 def test_a_stopped_study_says_how_to_resume(own, tmp_path, monkeypatch):
-    own.write_text(OWN.replace("assert progress is not None", "raise KeyboardInterrupt"))
+    own.write_text(OWN.replace("assert on_event is not None", "raise KeyboardInterrupt"))
     monkeypatch.setattr(sys, "argv", ["softwarp", "study", str(own), "owl"])
     result = runner.invoke(app, ["study", str(own), "owl", "--output", str(tmp_path / "out")])
     assert result.exit_code == 130

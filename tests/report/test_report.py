@@ -252,4 +252,4 @@ def test_a_run_that_judged_nothing_has_its_page_but_no_study(tmp_path):
     assert "3.00" in page.text
     for study in (noise, geometry):
         with pytest.raises(ValueError, match=r"faces.*test_classes"):
-            study.main([run.folder], output=tmp_path / "study", quick=True, progress=None)
+            study.main([run.folder], output=tmp_path / "study", quick=True, on_event=None)

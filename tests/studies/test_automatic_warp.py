@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from rich.progress import Progress
 
 from softwarp.studies import automatic_warp
 
@@ -24,8 +23,7 @@ def small(tmp_path, monkeypatch):
 
 
 def make(folder, *more):
-    with Progress(disable=True) as bars:
-        automatic_warp.study("glyphs", "tuned ProxyNCA++", "random", folder, (*TINY, *more), bars)
+    automatic_warp.study("glyphs", "tuned ProxyNCA++", "random", folder, (*TINY, *more), None)
 
 
 def test_a_row_has_its_search_and_its_seeds_and_is_not_made_twice(small, monkeypatch):

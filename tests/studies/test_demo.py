@@ -2,7 +2,7 @@
 
 import pytest
 from support.results import result
-from support.tiny_runs import Bars, tiny
+from support.tiny_runs import Steps, tiny
 
 from softwarp.repeats import summarise
 from softwarp.runs import Run
@@ -33,12 +33,12 @@ def metrics(runs):
 def test_a_stopped_demo_resumes_to_the_same_table(tmp_path):
     whole = demo.run_demo(tmp_path / "whole")
     with pytest.raises(StoppedError):
-        demo.run_demo(tmp_path / "cut", progress=Bars(STEPS + 8, stop))
+        demo.run_demo(tmp_path / "cut", on_event=Steps(STEPS + 8, stop))
     first = tmp_path / "cut" / "warped_softmax" / "result.json"
     before = first.stat().st_mtime_ns
     assert not (tmp_path / "cut" / "demo.json").exists()
-    bars = Bars(0, None)
-    assert metrics(demo.run_demo(tmp_path / "cut", progress=bars)) == metrics(whole)
+    bars = Steps(0, None)
+    assert metrics(demo.run_demo(tmp_path / "cut", on_event=bars)) == metrics(whole)
     assert first.stat().st_mtime_ns == before
     assert -bars.steps == 2 * STEPS - 6  # the second resumes after its first epoch
 
@@ -46,18 +46,18 @@ def test_a_stopped_demo_resumes_to_the_same_table(tmp_path):
 def test_a_finished_demo_restarts_and_what_it_left_is_not_taken_for_the_new_one(tmp_path):
     demo.run_demo(tmp_path)
     with pytest.raises(StoppedError):
-        demo.run_demo(tmp_path, progress=Bars(8, stop))
+        demo.run_demo(tmp_path, on_event=Steps(8, stop))
     assert not any(Run(tmp_path / name).finished() for name in demo.LOSSES)
-    bars = Bars(0, None)
-    demo.run_demo(tmp_path, progress=bars)
+    bars = Steps(0, None)
+    demo.run_demo(tmp_path, on_event=bars)
     assert -bars.steps == 3 * STEPS - 6
 
 
 def test_a_stopped_demo_of_another_seed_restarts(tmp_path):
     with pytest.raises(StoppedError):
-        demo.run_demo(tmp_path, seed=1, progress=Bars(STEPS + 8, stop))
-    bars = Bars(0, None)
-    runs = demo.run_demo(tmp_path, seed=0, progress=bars)
+        demo.run_demo(tmp_path, seed=1, on_event=Steps(STEPS + 8, stop))
+    bars = Steps(0, None)
+    runs = demo.run_demo(tmp_path, seed=0, on_event=bars)
     assert -bars.steps == 3 * STEPS
     assert {run.recipe().seed for run in runs.values()} == {0}
 

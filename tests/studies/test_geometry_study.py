@@ -77,7 +77,7 @@ def test_runs_of_any_loss_are_measured(demo, tmp_path):
     folder, runs = demo
     pairs = train(tiny(loss={"name": "triplet"}, phases=[PHASE]), tmp_path / "triplet").folder
     folders = [folder / "warped_softmax", folder / "proxy_nca_pp", pairs]
-    summary = geometry.main(folders, output=tmp_path / "study", quick=False, progress=None)
+    summary = geometry.main(folders, output=tmp_path / "study", quick=False, on_event=None)
     warped, sphere, triplet = (each["runs"][0] for each in summary["entries"])
     assert [each["measured_from"] for each in (warped, sphere, triplet)] == [
         "proxies",
@@ -87,7 +87,7 @@ def test_runs_of_any_loss_are_measured(demo, tmp_path):
     for measured, title in ((warped, "warped softmax"), (sphere, "ProxyNCA++")):
         assert measured["train"]["own"] == pytest.approx(runs[title].result().metrics["avg_dtp"], rel=1e-3)
     assert sphere["unseen"]["high"] <= 2
-    again = geometry.main(folders, output=tmp_path / "study", quick=False, progress=None)
+    again = geometry.main(folders, output=tmp_path / "study", quick=False, on_event=None)
     assert again == summary
 
 

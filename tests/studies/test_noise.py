@@ -133,7 +133,7 @@ def test_the_uncorrupted_figures_are_the_run_s_own_and_a_study_resumes(demo, tmp
     monkeypatch.setattr(noise, "CORRUPTIONS", {"jigsaw": CORRUPTIONS["jigsaw"]})
     folder, runs = demo
     folders = [folder / "warped_softmax", folder / "proxy_nca_pp"]
-    found = noise.main(folders, output=tmp_path, quick=True, progress=None)
+    found = noise.main(folders, output=tmp_path, quick=True, on_event=None)
     for row, place in zip(found["runs"], folders, strict=True):
         metrics = next(run for run in runs.values() if run.folder == place).result().metrics
         own = row["values"]["uncorrupted"]["0"]
@@ -141,12 +141,12 @@ def test_the_uncorrupted_figures_are_the_run_s_own_and_a_study_resumes(demo, tmp
         assert row["values"]["jigsaw"]["4"]["recall@1"][0] < metrics["recall@1"]
         assert row["values"]["dropout of 35%"]["1"]["recall@1"][0] < metrics["recall@1"]
     monkeypatch.setattr(noise, "retrieval_of", lambda *_: pytest.fail("judged again"))
-    assert noise.main(folders, output=tmp_path, quick=True, progress=None) == found
+    assert noise.main(folders, output=tmp_path, quick=True, on_event=None) == found
     with pytest.raises(ValueError, match="seed is 0 there and 1 here"):
-        noise.main(folders, seed=1, output=tmp_path, quick=True, progress=None)
+        noise.main(folders, seed=1, output=tmp_path, quick=True, on_event=None)
 
 
 def test_runs_on_other_images_are_refused(tmp_path):
     folders = [finished_run(tmp_path / name, data_sha256=name).folder for name in ("a", "b")]
     with pytest.raises(ValueError, match="different images"):
-        noise.main(folders, output=tmp_path / "study", quick=True, progress=None)
+        noise.main(folders, output=tmp_path / "study", quick=True, on_event=None)

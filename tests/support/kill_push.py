@@ -16,6 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from softwarp import remote
+from softwarp.events import Progress
 from softwarp.index_store import NewItem
 from softwarp.remote import open_remote, push
 from softwarp.retrieve import open_index
@@ -29,11 +30,11 @@ remote.BATCH = 32  # many batches, many moments
 def pushed(folder: Path, url: str, log: Path) -> None:
     """Push in a child, and write down after each batch how many are confirmed."""
 
-    def confirm(what: str, done: int, total: int) -> None:
-        log.with_suffix(".new").write_text(str(done))
+    def confirm(event: Progress) -> None:
+        log.with_suffix(".new").write_text(str(int(event.done)))
         log.with_suffix(".new").replace(log)
 
-    push(open_index(folder), url, progress=confirm)
+    push(open_index(folder), url, on_event=confirm)
 
 
 def child(*inputs: object) -> int:

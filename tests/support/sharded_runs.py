@@ -22,7 +22,7 @@ from softwarp import processes
 from softwarp import train as training
 from softwarp.data.glyphs import load_glyphs
 from softwarp.recipe import Recipe
-from support.tiny_runs import PHASE, Bars, tiny
+from support.tiny_runs import PHASE, Steps, tiny
 
 LOSS = {
     "name": "warped_softmax",
@@ -56,8 +56,8 @@ def free_port() -> int:
 def stopped_after(steps: int, recipe: Recipe, folder: Path) -> bool:
     """Train, or go on, for that many steps; return whether the run was still going on."""
     try:
-        stop = Bars(steps, lambda: signal.raise_signal(signal.SIGINT))
-        training.train(recipe, folder, resume=True, progress=stop)
+        stop = Steps(steps, lambda: signal.raise_signal(signal.SIGINT))
+        training.train(recipe, folder, resume=True, on_event=stop)
     except training.StoppedError:
         return True
     return False

@@ -1,12 +1,10 @@
 """Runs that take a second, and what is compared of them."""
 
-import io
 import os
 import subprocess
 import sys
 
-from rich.console import Console
-
+from softwarp.events import Progress
 from softwarp.overrides import dump_recipe
 from softwarp.recipe import parse_recipe
 from softwarp.runs import Run
@@ -30,31 +28,22 @@ def tiny(**changes):
     )
 
 
-class Bars:
-    """In the place of progress bars: calls `act` after so many steps."""
+class Steps:
+    """A listener that calls `act` after so many steps of training."""
 
     def __init__(self, steps, act):
-        self.steps, self.act = steps, act
+        self.steps, self.act, self.done = steps, act, {}
 
-    console = Console(file=io.StringIO())
-    task_ids = ()
-
-    def remove_task(self, task):
-        pass
-
-    def update(self, *inputs, **keywords):
-        pass
-
-    def start_task(self, task):
-        pass
-
-    def add_task(self, *inputs, **keywords):
-        return 0
-
-    def advance(self, task, amount):
-        self.steps -= 1
-        if self.steps == 0:
-            self.act()
+    def __call__(self, event):
+        if not isinstance(event, Progress):
+            return
+        if event.done > self.done.get(event.work, event.done):
+            self.steps -= 1
+            if self.steps == 0:
+                self.act()
+        self.done[event.work] = event.done
+        if event.ended:
+            del self.done[event.work]
 
 
 def outcome(run):

@@ -78,7 +78,6 @@ def benchmark(
     from softwarp.commands.progress import bars_until_stopped, note
     from softwarp.commands.recipes import choose, protocol_of
     from softwarp.files import check_writable, write_json
-    from softwarp.memory import freed_memory_kept
     from softwarp.report.benchmark import benchmark_table, marks_note, search_lines, verdict
     from softwarp.report.write import write_report
     from softwarp.step_batches import fit_batches, room_of
@@ -108,8 +107,8 @@ def benchmark(
     note(_batches(next(iter(recipes.values())), room))
     if dry_run:
         return
-    with freed_memory_kept(), bars_until_stopped(output) as progress:
-        work(tasks_of(recipes, **numbers, storage=storage, frozen=frozen), output, progress=progress)
+    with bars_until_stopped(output) as on_event:
+        work(tasks_of(recipes, **numbers, storage=storage, frozen=frozen), output, on_event=on_event)
     command = shlex.join(["softwarp", *sys.argv[1:]])
     outcome = read_benchmark(output, recipes, **numbers, command=command, frozen=frozen)
     shown = benchmark_table(outcome)

@@ -26,11 +26,10 @@ def demo(
     from rich.console import Console
 
     from softwarp.commands.progress import bars_until_stopped
-    from softwarp.memory import freed_memory_kept
     from softwarp.studies.demo import CAPTION, demo_table, run_demo
 
-    with freed_memory_kept(), bars_until_stopped(output) as progress:
-        runs = run_demo(output, seed=seed, quick=quick, progress=progress)
+    with bars_until_stopped(output) as on_event:
+        runs = run_demo(output, seed=seed, quick=quick, on_event=on_event)
     Console().print(demo_table(runs, quick=quick).terminal())
     typer.echo(CAPTION)
     typer.echo(f"report: {output / 'report.html'}")

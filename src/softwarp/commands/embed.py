@@ -43,10 +43,10 @@ def embed(
         raise ValueError(f"{output} is there already; choose another --output, or replace it with --fresh")
     listed = paths == [Path("-")]
     places = _from_stdin() if listed else paths
-    with updating(f"what is embedded is kept in {output}.part") as progress:
+    with updating(f"what is embedded is kept in {output}.part") as on_event:
         from softwarp.embed_tree import embed_tree
 
-        changes = embed_tree(model, places, output, listed=listed, depth=depth, progress=progress)
+        changes = embed_tree(model, places, output, listed=listed, depth=depth, on_event=on_event)
     report_broken(changes)
     typer.echo(f"embedded {changes.added + changes.changed + changes.unchanged:,} images into {output}")
     typer.echo(_next(model, paths, output))

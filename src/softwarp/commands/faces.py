@@ -37,11 +37,11 @@ def pack(
     data.name=shards data.root=OUTPUT. A quarter of the people is held out, the same that training on the
     folder would hold out.
     """
-    from softwarp.commands.progress import progress_bars
     from softwarp.data.packing import pack_faces
+    from softwarp.events import bars
 
     table = _table(source, depth)
-    with progress_bars() as progress:
+    with bars() as progress:
         check = progress.add_task("checking", total=len(table.paths))
         write = progress.add_task("packing", total=len(table.paths))
         written, broken = pack_faces(

@@ -71,7 +71,7 @@ def build(
     """
     from softwarp.commands.index_progress import updating
 
-    with updating(f"what is embedded is kept in {output}") as progress:
+    with updating(f"what is embedded is kept in {output}") as on_event:
         from softwarp.retrieve import build as build_index
 
         index = build_index(
@@ -80,7 +80,7 @@ def build(
             output,
             kind=kind,
             depth=depth,
-            progress=progress,
+            on_event=on_event,
         )
     _report(index, index.changes)
     if to is not None:
@@ -104,11 +104,11 @@ def push(
     """
     from softwarp.commands.index_progress import updating
 
-    with updating("what has arrived stays") as progress:
+    with updating("what has arrived stays") as on_event:
         from softwarp.remote import push as push_index
         from softwarp.retrieve import open_index
 
-        done = push_index(open_index(index), to, remove_missing=remove_missing, progress=progress)
+        done = push_index(open_index(index), to, remove_missing=remove_missing, on_event=on_event)
     counts = {"sent": done.sent, "removed": done.removed, "unchanged": done.unchanged}
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
     typer.echo(f"{done.address}: {told}")
@@ -120,11 +120,11 @@ def add(index: Folder, paths: Paths) -> None:
     """Add images; those that are in the index with the same content are left alone."""
     from softwarp.commands.index_progress import updating
 
-    with updating(f"what is embedded is kept in {index}") as progress:
+    with updating(f"what is embedded is kept in {index}") as on_event:
         from softwarp.retrieve import open_index
 
         opened = open_index(index)
-        opened.add(paths, progress=progress)
+        opened.add(paths, on_event=on_event)
     _report(opened, opened.changes)
 
 
@@ -149,11 +149,11 @@ def refresh(
     """Bring an index up to date with its folders and CSV files: new, changed and vanished images."""
     from softwarp.commands.index_progress import updating
 
-    with updating(f"what is embedded is kept in {index}") as progress:
+    with updating(f"what is embedded is kept in {index}") as on_event:
         from softwarp.retrieve import open_index
 
         opened = open_index(index)
-        opened.refresh(remove_missing=remove_missing, progress=progress)
+        opened.refresh(remove_missing=remove_missing, on_event=on_event)
     _report(opened, opened.changes)
 
 

@@ -44,12 +44,12 @@ def duplicates(
     """List groups of images that are nearly the same."""
     from softwarp.commands.index_progress import updating
 
-    with updating("nothing is written") as progress:
+    with updating("nothing is written") as on_event:
         from softwarp.insights import duplicates
         from softwarp.retrieve import open_index
 
         index = open_index(folder)
-        found = duplicates(index, threshold, progress=progress)
+        found = duplicates(index, threshold, on_event=on_event)
     copies = sum(len(group.ids) - 1 for group in found.groups)
     summary = (
         f"{len(found.groups):,} groups of near-duplicates, {copies:,} of {len(index):,} images more than one "
@@ -74,12 +74,12 @@ def clusters(
     """Sort images into groups that look alike, whatever their labels."""
     from softwarp.commands.index_progress import updating
 
-    with updating("nothing is written") as progress:
+    with updating("nothing is written") as on_event:
         from softwarp.insights import clusters
         from softwarp.retrieve import open_index
 
         index = open_index(folder)
-        groups = clusters(index, k=k, fineness=fineness, progress=progress)
+        groups = clusters(index, k=k, fineness=fineness, on_event=on_event)
     summary = f"{len(groups):,} groups of {len(index):,} images"
     agreement = _agreement(index, groups)
     if agreement is not None:
@@ -94,12 +94,12 @@ def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = N
     """List images that are likely mislabelled: their neighbours have another label."""
     from softwarp.commands.index_progress import updating
 
-    with updating("nothing is written") as progress:
+    with updating("nothing is written") as on_event:
         from softwarp.insights import outliers
         from softwarp.retrieve import open_index
 
         index = open_index(folder)
-        found = outliers(index, k, progress=progress)
+        found = outliers(index, k, on_event=on_event)
     items = index.store.items([each.id for each in found])
     heads = ("rank", "score", "class", "suggested", "id", "image")
     rows = [

@@ -2,42 +2,25 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import typer
-
-from softwarp.commands.progress import note, progress_bars
-from softwarp.memory import freed_memory_kept
+from softwarp.commands.progress import listening, note
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from contextlib import AbstractContextManager
 
-    from softwarp.index_updates import Changes, Progress
+    from softwarp.events import OnEvent
+    from softwarp.index_updates import Changes
     from softwarp.remote import RemoteIndex
     from softwarp.retrieve import Index
 
 SHOWN = 100  # broken files
 
 
-@contextmanager
-def updating(kept: str) -> "Iterator[Progress]":
-    """Yield a function that shows what is done; Ctrl-C ends with what is kept and exit code 130."""
-    with freed_memory_kept(), progress_bars() as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        try:
-            yield show
-        except KeyboardInterrupt:
-            bars.stop()
-            note(f"stopped; {kept}. To resume: softwarp {shlex.join(sys.argv[1:])}")
-            raise typer.Exit(130) from None
+def updating(kept: str) -> "AbstractContextManager[OnEvent]":
+    """Return a listener that draws bars; Ctrl-C ends with what is kept and exit code 130."""
+    again = shlex.join(sys.argv[1:])
+    return listening(lambda error: f"stopped; {kept}. To resume: softwarp {again}")
 
 
 def note_damage(index: "Index | RemoteIndex") -> None:

@@ -4,61 +4,56 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
-from rich.text import Text
 
+from softwarp.events import Drawn, Event, OnEvent, Progress, Stopping, bars
 from softwarp.files import printable
+from softwarp.memory import freed_memory_kept
 
-
-class Speed(ProgressColumn):
-    """Images per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-
-def progress_bars() -> Progress:
-    """Return bars that count images and show images per second and the time left, at the end that taken.
-
-    In a narrow terminal the bar gets shorter, and the figures stay whole.
-    """
-    whole = Column(no_wrap=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(table_column=whole),
-        Speed(table_column=whole),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True, table_column=whole),
-        console=Console(stderr=True),
-    )
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
 @contextmanager
-def bars_until_stopped(folder: Path) -> Iterator[Progress]:
-    """Yield progress bars; Ctrl-C ends with a line on what is kept and how to resume, and exit code 130."""
+def listening(stopped: Callable[[KeyboardInterrupt], str]) -> "Iterator[OnEvent]":
+    """Yield a function that draws events as bars; Ctrl-C ends with the line given and exit code 130."""
+    with freed_memory_kept(), bars() as drawn:
+        draw = Drawn(drawn)
+
+        def show(event: Event) -> None:
+            if not isinstance(event, Stopping):
+                if int(os.environ.get("RANK", "0")) == 0 or isinstance(event, Progress):
+                    draw(event)
+                return
+            if event.signals == 1 and int(os.environ.get("RANK", "0")) == 0:
+                _say(str(event))
+            if event.signals > 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:  # another may never answer
+                _say(str(event))
+                os._exit(130)
+
+        try:
+            yield show
+        except KeyboardInterrupt as error:
+            drawn.stop()
+            note(stopped(error))
+            raise typer.Exit(130) from None
+
+
+def bars_until_stopped(folder: Path) -> "AbstractContextManager[OnEvent]":
+    """Return `listening` with a line on what is kept of the trainings in a folder, and how to resume."""
     from softwarp.train import StoppedError
 
-    with progress_bars() as progress:
-        try:
-            yield progress
-        except KeyboardInterrupt as error:
-            progress.stop()
-            note(_how_to_resume(folder, isinstance(error, StoppedError)))
-            raise typer.Exit(130) from None
+    return listening(lambda error: _how_to_resume(folder, isinstance(error, StoppedError)))
+
+
+def _say(text: str) -> None:
+    """Write a line to stderr past all buffers, below a bar if there is one."""
+    with suppress(OSError):  # the terminal may be gone
+        os.write(2, b"\n" * os.isatty(2) + text.encode() + b"\n")
 
 
 def note(text: str) -> None:
@@ -80,6 +75,9 @@ def _how_to_resume(folder: Path, saved: bool) -> str:
 @contextmanager
 def share_bar(name: str) -> Iterator[Callable[[float], None]]:
     """Yield a function that advances a bar by a share of the work; the bar shows only on a terminal."""
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
-        task = bars.add_task(name, total=1.0)
-        yield lambda share: bars.advance(task, share)
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), disable=not sys.stderr.isatty()) as drawn:
+        task = drawn.add_task(name, total=1.0)
+        yield lambda share: drawn.advance(task, share)

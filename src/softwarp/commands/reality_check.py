@@ -65,7 +65,6 @@ def reality_check(
     from softwarp.commands.plans import fit_study
     from softwarp.commands.progress import bars_until_stopped, note
     from softwarp.files import check_writable, write_json
-    from softwarp.memory import freed_memory_kept
     from softwarp.overrides import override
     from softwarp.reality_check import check_protocol, open_reality_check, tasks_of
     from softwarp.reality_table import read_reality_check
@@ -101,8 +100,8 @@ def reality_check(
     note(steps)
     if dry_run:
         return
-    with freed_memory_kept(), bars_until_stopped(folder) as progress:
-        work(tasks_of(recipes, **numbers, storage=storage), folder, progress=progress)
+    with bars_until_stopped(folder) as on_event:
+        work(tasks_of(recipes, **numbers, storage=storage), folder, on_event=on_event)
     command = shlex.join(["softwarp", *sys.argv[1:]])
     outcome = read_reality_check(folder, recipes, **numbers, command=command)
     shown = reality_table(outcome)

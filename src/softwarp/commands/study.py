@@ -15,7 +15,7 @@ from softwarp.files import printable
 if TYPE_CHECKING:
     from softwarp.tables import Table
 
-# What every study takes; `progress` comes from here, too.
+# What every study takes; `on_event` comes from here, too.
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -71,7 +71,7 @@ def command_of(name: str, module: ModuleType) -> Callable[..., None]:
     own = [
         each
         for each in inspect.signature(module.main).parameters.values()
-        if each.name not in ("output", "quick", "progress")
+        if each.name not in ("output", "quick", "on_event")
     ]
     common = [
         inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
@@ -92,11 +92,10 @@ def run_study(
     from softwarp.commands.progress import bars_until_stopped
     from softwarp.figures import write_drawing
     from softwarp.files import write_json
-    from softwarp.memory import freed_memory_kept
     from softwarp.runs import environment
 
-    with freed_memory_kept(), bars_until_stopped(folder) as progress:
-        found = module.main(**options, output=folder, quick=quick, progress=progress)
+    with bars_until_stopped(folder) as on_event:
+        found = module.main(**options, output=folder, quick=quick, on_event=on_event)
     about = {"study": name, "paper": module.PAPER, "command": command_line(sys.argv[1:])}
     summary = about | found | {"environment": environment()}
     shown: Table = module.table(summary)

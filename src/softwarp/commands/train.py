@@ -139,11 +139,10 @@ def _check_seeds(recipe: "Recipe", folder: Path, seeds: int) -> None:
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
     from softwarp.commands.progress import bars_until_stopped
-    from softwarp.memory import freed_memory_kept
     from softwarp.train import train
 
-    with freed_memory_kept(), bars_until_stopped(folder) as progress:
-        return train(recipe, folder, resume=resume, progress=progress).result()
+    with bars_until_stopped(folder) as on_event:
+        return train(recipe, folder, resume=resume, on_event=on_event).result()
 
 
 @contextmanager

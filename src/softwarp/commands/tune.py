@@ -100,17 +100,16 @@ def tune(
         "prune": prune,
     }
     from softwarp.commands.progress import bars_until_stopped
-    from softwarp.memory import freed_memory_kept
 
-    with freed_memory_kept(), bars_until_stopped(folder) as progress:
+    with bars_until_stopped(folder) as on_event:
         if strategy == "paper":
             from softwarp.paper_strategy import search_like_the_paper
 
             studies, best = search_like_the_paper(
-                recipe, folder, changes=changes, progress=progress, **options
+                recipe, folder, changes=changes, on_event=on_event, **options
             )
         else:
-            study = search(recipe, folder, space=ranges, progress=progress, **options)
+            study = search(recipe, folder, space=ranges, on_event=on_event, **options)
             studies, best = {"": study}, study.best_recipe()
     _report(studies, best, folder)
 

@@ -98,10 +98,11 @@ def _told_apart(sets: "dict[Path, PairSet]") -> "list[PairSet]":
 
 
 def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verified":
-    from softwarp.commands.progress import note, progress_bars
+    from softwarp.commands.progress import note
+    from softwarp.events import bars
     from softwarp.verify import verify_pairs
 
-    with progress_bars() as progress:
+    with bars() as progress:
         task = progress.add_task(pairs.name, total=len(pairs.images))
         result = verify_pairs(
             model, pairs, workers=workers, advance=lambda count: progress.advance(task, count)
@@ -118,8 +119,9 @@ def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verifie
 def _verify_templates(
     model: "EmbeddingModel", path: Path, pairs: list[Path], images: Path | None, workers: int
 ) -> dict[str, float]:
-    from softwarp.commands.progress import note, progress_bars
+    from softwarp.commands.progress import note
     from softwarp.data.templates import read_template_pairs, read_templates
+    from softwarp.events import bars
     from softwarp.verify import verify_templates
 
     if len(pairs) > 1:
@@ -128,7 +130,7 @@ def _verify_templates(
         )
     templates = read_templates(path, images, shorter_side=model.resize)
     listed = read_template_pairs(pairs[0], templates) if pairs else None
-    with progress_bars() as progress:
+    with bars() as progress:
         task = progress.add_task(path.stem, total=len(templates.images))
         metrics, left_out = verify_templates(
             model, templates, listed, workers=workers, advance=lambda count: progress.advance(task, count)

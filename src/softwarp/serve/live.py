@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from softwarp.index_updates import Progress
+from softwarp.events import Event, OnEvent, Progress
 from softwarp.retrieve import Index, open_index
 
 
@@ -34,10 +34,10 @@ class LiveIndex:
 class Job:
     """Long work in a thread of its own, with its progress, and its result or why there is none."""
 
-    def __init__(self, work: Callable[[Progress], Any]) -> None:
+    def __init__(self, work: Callable[[OnEvent], Any]) -> None:
         self.result: Any = None
         self.error: str | None = None
-        self.progress = ("starting", 0, 0)
+        self.progress = Progress("starting", 0, 0)
         self._work = work
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -52,9 +52,14 @@ class Job:
 
     def status(self) -> dict[str, Any]:
         """Return what to say about the work: its state, what is being done, how much of how much."""
-        what, done, total = self.progress
+        now = self.progress
         state = "working" if self.working else "failed" if self.error is not None else "ready"
-        return {"state": state, "what": self.error or what, "done": done, "total": total}
+        return {
+            "state": state,
+            "what": self.error or now.work,
+            "done": int(now.done),
+            "total": int(now.total or 0),
+        }
 
     def _run(self) -> None:
         try:
@@ -62,5 +67,6 @@ class Job:
         except Exception as error:
             self.error = str(error) or type(error).__name__
 
-    def _show(self, what: str, done: int, total: int) -> None:
-        self.progress = (what, done, total)
+    def _show(self, event: Event) -> None:
+        if isinstance(event, Progress):
+            self.progress = event

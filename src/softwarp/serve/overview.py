@@ -11,8 +11,8 @@ from fastapi import APIRouter, HTTPException, Path, Query
 from starlette.responses import Response
 
 from softwarp.corrections import Corrections
+from softwarp.events import OnEvent, Progress
 from softwarp.files import printable
-from softwarp.index_updates import Progress
 from softwarp.retrieve import Index
 from softwarp.serve import answers, labels, lookup
 from softwarp.serve.live import Job, LiveIndex
@@ -29,13 +29,13 @@ class Jobs:
         self._live, self._lock = live, threading.Lock()
         self._jobs: dict[str, tuple[Index, Job]] = {}
 
-    def of(self, name: str, work: Callable[[Index, Progress], Any]) -> tuple[Index, Job]:
+    def of(self, name: str, work: Callable[[Index, OnEvent], Any]) -> tuple[Index, Job]:
         """Return the work of that name, which is started if need be, and the index it is about."""
         with self._lock:
             index = self._live.now()
             about, job = self._jobs.get(name, (None, None))
             if about is None or job is None or (about is not index and not job.working):
-                self._jobs[name] = index, Job(lambda progress: work(index, progress))
+                self._jobs[name] = index, Job(lambda on_event: work(index, on_event))
             return self._jobs[name]
 
 
@@ -110,7 +110,7 @@ def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
     return routes
 
 
-def make_map(index: Index, progress: Progress) -> MapFile:
+def make_map(index: Index, on_event: OnEvent) -> MapFile:
     """Return the map of an index; made, if there is none, by another process: it would hold up requests."""
     found = open_map(index.store)
     if found is not None:
@@ -121,7 +121,7 @@ def make_map(index: Index, progress: Progress) -> MapFile:
         assert maker.stdout is not None
         for line in maker.stdout:
             if line.startswith("["):
-                progress(*json.loads(line))
+                on_event(Progress(*json.loads(line)))
             else:  # a traceback, of which the last line says the cause
                 last = line.strip() or last
     found = open_map(index.store)
@@ -130,13 +130,13 @@ def make_map(index: Index, progress: Progress) -> MapFile:
     return found
 
 
-def _duplicates(index: Index, progress: Progress) -> Any:
+def _duplicates(index: Index, on_event: OnEvent) -> Any:
     from softwarp.insights import duplicates
 
-    return duplicates(index, progress=progress)
+    return duplicates(index, on_event=on_event)
 
 
-def _outliers(index: Index, progress: Progress) -> Any:
+def _outliers(index: Index, on_event: OnEvent) -> Any:
     from softwarp.insights import outliers
 
-    return outliers(index, progress=progress)
+    return outliers(index, on_event=on_event)

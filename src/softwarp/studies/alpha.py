@@ -7,12 +7,13 @@ AvgDTP correlate.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from matplotlib.figure import Figure
 
 from softwarp.claims import claim, correlated, yes
+from softwarp.events import OnEvent
 from softwarp.figures import Drawing
 from softwarp.sweeps import (
     ALWAYS,
@@ -28,9 +29,6 @@ from softwarp.sweeps import (
     sweep_table,
 )
 from softwarp.variants import Outcome, Seeds, Words, about, loss_setting, numbers_of, seeds_of, settings_of
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 PAPER = "Fig. 6"
 GLYPHS = ("data.max_classes=300",)
@@ -59,7 +57,7 @@ def main(
     *,
     output: Path,
     quick: bool = False,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Vary alpha with all else fixed: Recall@1, MAP@R and AvgDTP on validation classes.
 
@@ -72,7 +70,7 @@ def main(
     base = settings_of(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
     own = loss_setting(base, "alpha")
     alphas = numbers_of(values) if values else [own * each for each in (QUICK_FACTORS if quick else FACTORS)]
-    found = collect_sweep(base, "alpha", alphas, output, seeds=seeds_of(seeds, quick), progress=progress)
+    found = collect_sweep(base, "alpha", alphas, output, seeds=seeds_of(seeds, quick), on_event=on_event)
     return about(found, base) | summarise(found)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.progress import MofNCompleteColumn, Progress
 
+from softwarp.events import OnEvent, shown
 from softwarp.files import write_json
 from softwarp.memory import freed_memory_kept
 from softwarp.overrides import override
@@ -67,11 +67,11 @@ def recipe_for(case: str, *, automatic: bool) -> Recipe:
     return parse_recipe(new)
 
 
-def study(place: Path, progress: Progress | None, *, case: str, trials: int) -> None:
+def study(place: Path, on_event: OnEvent | None, *, case: str, trials: int) -> None:
     """Write MAP@R of the automatic warp and of all trials in a case."""
     fixed = recipe_for(case, automatic=False)
-    found = search(fixed, place / "search", trials=trials, space=SPACE, prune=False, progress=progress)
-    run = train(recipe_for(case, automatic=True), place / "automatic", resume=True, progress=progress)
+    found = search(fixed, place / "search", trials=trials, space=SPACE, prune=False, on_event=on_event)
+    run = train(recipe_for(case, automatic=True), place / "automatic", resume=True, on_event=on_event)
     value, best = run.result().metrics["map@r"], found.best
     row = {
         "case": case,
@@ -91,8 +91,8 @@ def main(folder: Path = Path("runs/automatic_cases"), trials: int = 10) -> None:
         Task(place, partial(study, case=case, trials=trials), OUTCOME, trainings=trials + 1)
         for place, case in places.items()
     ]
-    with freed_memory_kept(), Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
-        work(tasks, folder, progress=progress)
+    with freed_memory_kept(), shown() as on_event:
+        work(tasks, folder, on_event=on_event)
     outcome = [json.loads((folder / place / OUTCOME).read_text()) for place in places]
     command = f"python -m softwarp.studies.automatic_cases --trials {trials}"
     content = {"command": command, "split": "validation", "rows": outcome, "environment": environment()}

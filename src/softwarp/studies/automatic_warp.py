@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import MofNCompleteColumn, Progress
 
 from softwarp import losses
+from softwarp.events import OnEvent, shown
 from softwarp.files import locked_file, write_json
 from softwarp.losses.contract import defaults_of
 from softwarp.memory import freed_memory_kept
@@ -88,9 +88,7 @@ def recipe_for(data: str, row: str, start: str, overrides: tuple[str, ...] = ())
     return parse_recipe(new)
 
 
-def tuned(
-    data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: Progress | None
-) -> str:
+def tuned(data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: OnEvent | None) -> str:
     """Return the name under which the result has the search for a row, after it was made."""
     start = start if start in DATA[data]["searched_starts"] else "random"
     name, changes = f"{row} from {start}", (*given, *DATA[data]["search"], "seed=1000")
@@ -98,14 +96,14 @@ def tuned(
     key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
     if kept(data, "searches").get(name, {}).get("recipe") != key:
         found = search(
-            recipe, folder / data / "search" / name, trials=DATA[data]["trials"], prune=False, progress=bars
+            recipe, folder / data / "search" / name, trials=DATA[data]["trials"], prune=False, on_event=bars
         )
         keep(data, "searches", name, {"recipe": key, **rows(found)})
     return name
 
 
 def study(
-    data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: Progress | None
+    data: str, row: str, start: str, folder: Path, given: tuple[str, ...], bars: OnEvent | None
 ) -> None:
     """Make a row of the result: what it reached over its seeds, and the name of the search before it."""
     recipe, found, name = recipe_for(data, row, start, given), "", f"{row} from {start}"
@@ -121,7 +119,7 @@ def study(
     results = []
     for seed in range(DATA[data]["seeds"]):
         seeded = recipe.model_copy(update={"seed": seed})
-        results.append(train(seeded, folder / data / name / str(seed), resume=True, progress=bars).result())
+        results.append(train(seeded, folder / data / name / str(seed), resume=True, on_event=bars).result())
     repeats = summarise(results)
     figures = {
         part: {metric: getattr(repeats, part)[metric] for metric in METRICS}
@@ -180,7 +178,7 @@ def main(
     """Train every row of `data` and write it into results/automatic_warp.json."""
     given = tuple(overrides or ())
 
-    def make(place: Path, bars: Progress | None, *, row: str, start: str) -> None:
+    def make(place: Path, bars: OnEvent | None, *, row: str, start: str) -> None:
         study(data, row, start, folder, given, bars)
         write_json(place / MADE, {"overrides": given})
 
@@ -190,8 +188,8 @@ def main(
         for start in STARTS
         if only in f"{row} from {start}"
     ]
-    with freed_memory_kept(), Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as bars:
-        work(tasks, folder / data, progress=bars)
+    with freed_memory_kept(), shown() as bars:
+        work(tasks, folder / data, on_event=bars)
 
 
 if __name__ == "__main__":

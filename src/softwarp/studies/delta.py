@@ -6,11 +6,12 @@ Fig. 8: Delta times 1 to 5.5, all else fixed, beside the same loss without a war
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from matplotlib.figure import Figure
 
+from softwarp.events import OnEvent
 from softwarp.figures import Drawing
 from softwarp.sweeps import (
     ALWAYS,
@@ -24,9 +25,6 @@ from softwarp.sweeps import (
     sweep_table,
 )
 from softwarp.variants import Outcome, Seeds, Words, about, numbers_of, seeds_of, settings_of
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 PAPER = "Fig. 8"
 GLYPHS = ("data.max_classes=300",)
@@ -44,7 +42,7 @@ def main(
     *,
     output: Path,
     quick: bool = False,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Vary Delta with all else fixed: Recall@1 and MAP@R on validation classes.
 
@@ -56,7 +54,7 @@ def main(
     """
     base = settings_of(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
     factors = numbers_of(values) if values else QUICK_VALUES if quick else VALUES
-    found = collect_sweep(base, "delta", factors, output, seeds=seeds_of(seeds, quick), progress=progress)
+    found = collect_sweep(base, "delta", factors, output, seeds=seeds_of(seeds, quick), on_event=on_event)
     return about(found, base) | summarise(found)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 
+from softwarp.events import OnEvent, shown
 from softwarp.files import write_json
 from softwarp.memory import freed_memory_kept
 from softwarp.recipe import Recipe, parse_recipe
@@ -35,13 +35,13 @@ CAPTION = (
 
 
 def run_demo(
-    output: Path, *, seed: int = 0, quick: bool = False, progress: Progress | None = None
+    output: Path, *, seed: int = 0, quick: bool = False, on_event: OnEvent | None = None
 ) -> dict[str, Run]:
     """Train, evaluate, write report.html and demo.json into `output`; return the runs by title.
 
     A stopped demo resumes; a finished one, which has a demo.json, restarts.
     """
-    runs = collect(output, seed=seed, quick=quick, progress=progress)
+    runs = collect(output, seed=seed, quick=quick, on_event=on_event)
     command = f"softwarp demo --seed {seed}" + " --quick" * quick
     write_report(output / "report.html", [output / name for name in LOSSES], command)
     write_json(output / "demo.json", {"command": command, "runs": list(LOSSES)})
@@ -61,7 +61,7 @@ def demo_recipes() -> dict[str, Recipe]:
     return {name: read_recipe(folder / f"glyphs_{name}.yaml") for name in LOSSES}
 
 
-def collect(output: Path, *, seed: int, quick: bool, progress: Progress | None = None) -> dict[str, Run]:
+def collect(output: Path, *, seed: int, quick: bool, on_event: OnEvent | None = None) -> dict[str, Run]:
     """Return the three finished runs, by the loss's title."""
     recipes = {name: _adapted(recipe, seed, quick) for name, recipe in demo_recipes().items()}
     if not _can_resume(output, recipes):
@@ -70,7 +70,7 @@ def collect(output: Path, *, seed: int, quick: bool, progress: Progress | None =
                 Run.create(output / name, recipe)
         (output / "demo.json").unlink(missing_ok=True)
     return {
-        LOSSES[name]: train(recipe, output / name, resume=True, progress=progress)
+        LOSSES[name]: train(recipe, output / name, resume=True, on_event=on_event)
         for name, recipe in recipes.items()
     }
 
@@ -102,8 +102,8 @@ def main(
     results: Path = Path("results"),
 ) -> None:
     """Run the demo with several seeds and write mean and deviation to results/demo.json."""
-    with freed_memory_kept(), Progress() as progress:
-        demos = [run_demo(folder / str(seed), seed=seed, progress=progress) for seed in range(seeds)]
+    with freed_memory_kept(), shown() as on_event:
+        demos = [run_demo(folder / str(seed), seed=seed, on_event=on_event) for seed in range(seeds)]
     first = demos[0]
     content = {
         "command": f"python -m softwarp.studies.demo --seeds {seeds}",

@@ -23,9 +23,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from rich.progress import Progress
 
 from softwarp.data.faces import PairSet, read_pairs
+from softwarp.events import OnEvent, shown
 from softwarp.files import atomic_write, write_json, write_text
 from softwarp.inference import EmbeddingModel, load
 from softwarp.memory import freed_memory_kept
@@ -224,7 +224,7 @@ def check_lfw(model: EmbeddingModel, lfw: Path, folder: Path, workers: int) -> d
 
 
 def study(
-    cfp: Path, lfw: Path, folder: Path, changes: list[str], workers: int, progress: Progress
+    cfp: Path, lfw: Path, folder: Path, changes: list[str], workers: int, on_event: OnEvent | None
 ) -> dict[str, Any]:
     """Return everything that results/faces_small.json holds but how it was made."""
     sets = {"lfw": read_pairs(lfw / "pairs.txt")} | {
@@ -239,7 +239,7 @@ def study(
     for loss in LOSSES:
         runs = {
             part: train(
-                recipe_for(loss, table, changes), folder / loss / part, resume=True, progress=progress
+                recipe_for(loss, table, changes), folder / loss / part, resume=True, on_event=on_event
             )
             for part, table in tables.items()
         }
@@ -264,8 +264,8 @@ def main(
     workers: Annotated[int, typer.Option(help="Processes that decode for verification.")] = 0,
 ) -> None:
     """Train, verify, and write the result."""
-    with freed_memory_kept(), Progress() as progress:
-        content = study(cfp, lfw, folder, changes or [], workers, progress)
+    with freed_memory_kept(), shown() as on_event:
+        content = study(cfp, lfw, folder, changes or [], workers, on_event)
     command = " ".join(["python -m softwarp.studies.faces_small --cfp CFP --lfw LFW", *(changes or [])])
     recipe = json.loads(parse_recipe(read_settings(find_recipe("faces_small"))).model_dump_json())
     about = {"command": command, "seed": recipe["seed"], "recipe": recipe, "losses": LOSSES}

@@ -10,13 +10,14 @@ blows up counts with its last finite result. The claims are those of the paper's
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from softwarp.claims import Measured, Verdict, above, all_of, claim, correlated, measured, shown, yes
+from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.studies.published import TABLE_3
@@ -32,9 +33,6 @@ from softwarp.variants import (
     summarise_variants,
     train_variants,
 )
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 PAPER = "Table 3, Fig. 9"
 SAID = "section 4.5"
@@ -91,7 +89,7 @@ def main(
     *,
     output: Path,
     quick: bool = False,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Compare powers, multiples and warps of the distance: Recall@1, NMI, AvgDTP over training.
 
@@ -102,18 +100,18 @@ def main(
     By default on 300 classes of glyphs with the demo's recipe.
     """
     base = settings_of(words or (), glyphs=GLYPHS, always=(*ALWAYS, *TEST), quick=quick)
-    found = collect(base, output, seeds=seeds_of(seeds, quick), progress=progress)
+    found = collect(base, output, seeds=seeds_of(seeds, quick), on_event=on_event)
     return about(found, base) | summarise(found)
 
 
 def collect(
-    base: Mapping[str, Any], folder: Path, *, seeds: int, progress: "Progress | None" = None
+    base: Mapping[str, Any], folder: Path, *, seeds: int, on_event: OnEvent | None = None
 ) -> dict[str, list[Outcome]]:
     """Train every function with every seed."""
     recipes = {name: recipe_of(base, function) for name, function in (FUNCTIONS | WARPS).items()}
     untrained = [phase.model_copy(update={"epochs": 0}) for phase in recipes["identity"].phases]
     recipes = {START: recipes["identity"].model_copy(update={"phases": tuple(untrained)})} | recipes
-    return train_variants(recipes, folder, seeds=seeds, base=base, progress=progress)
+    return train_variants(recipes, folder, seeds=seeds, base=base, on_event=on_event)
 
 
 def recipe_of(base: Mapping[str, Any], function: Function) -> Recipe:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from softwarp.data.sources import Source, load_source
 from softwarp.evaluate import embed_images
+from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.files import write_json
 from softwarp.inference import load
@@ -35,9 +36,6 @@ from softwarp.runs import Run
 from softwarp.studies.demo import collect as train_demo
 from softwarp.tables import Cell, Table, metric_title
 from softwarp.tasks import Task, open_study, work
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 PAPER = "its argument, in numbers"
 IMAGES = 2000  # of the training classes, evenly spaced
@@ -62,7 +60,7 @@ def main(
     *,
     output: Path,
     quick: bool,
-    progress: "Progress | None",
+    on_event: OnEvent | None,
 ) -> dict[str, Any]:
     """Measure the embedding spaces of runs, and how each measure relates to MAP@R over all runs.
 
@@ -71,13 +69,13 @@ def main(
     A loss that compares by cosine is measured on the unit sphere.
     """
     folders = runs or [
-        run.folder for run in train_demo(output / "runs", seed=0, quick=quick, progress=progress).values()
+        run.folder for run in train_demo(output / "runs", seed=0, quick=quick, on_event=on_event).values()
     ]
-    return summarise(collect(folders, output, images=IMAGES // 10 if quick else IMAGES, progress=progress))
+    return summarise(collect(folders, output, images=IMAGES // 10 if quick else IMAGES, on_event=on_event))
 
 
 def collect(
-    folders: Sequence[Path], output: Path, *, images: int, progress: "Progress | None"
+    folders: Sequence[Path], output: Path, *, images: int, on_event: OnEvent | None
 ) -> list[dict[str, Any]]:
     """Return for each entry what was measured of each of its runs."""
     entries = judged_entries(folders)
@@ -89,7 +87,7 @@ def collect(
         for own, entry in zip(keys, entries, strict=True)
         for key, run in zip(own, entry.runs, strict=True)
     ]
-    work(tasks, output, progress=progress)
+    work(tasks, output, on_event=on_event)
     return [
         {
             "title": entry.title,
@@ -100,7 +98,7 @@ def collect(
     ]
 
 
-def measure_run(folder: Path, progress: "Progress | None", *, run: Run, images: int) -> None:
+def measure_run(folder: Path, on_event: OnEvent | None, *, run: Run, images: int) -> None:
     """Write the numbers of one run."""
     recipe, result, arrays = run.recipe(), run.result(), run.load_embeddings()
     source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))

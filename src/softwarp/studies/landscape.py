@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from softwarp.claims import claim, yes
+from softwarp.events import OnEvent, Work
 from softwarp.figures import Drawing
 from softwarp.studies.planes import (
     Array,
@@ -31,8 +32,6 @@ from softwarp.tables import Cell, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.progress import Progress
-
 PAPER = "Figs. 3, 5, 11, 12"
 FUNCTIONS = ("t", "t^2", "sqrt t", "warp(3, 0.65, 1.5)")  # the paper's Fig. 3
 PROXIES = {
@@ -56,7 +55,7 @@ def main(
     *,
     output: Path,
     quick: bool,
-    progress: "Progress",
+    on_event: OnEvent | None,
 ) -> dict[str, Any]:
     """Draw the landscapes of functions, with forces and minima, and test where minima lie.
 
@@ -68,7 +67,7 @@ def main(
     """
     texts = functions or list(FUNCTIONS)
     places = {"given": parse_places(proxies)} if proxies else PROXIES
-    found = collect(texts, places, pairs=20 if quick else 200, progress=progress)
+    found = collect(texts, places, pairs=20 if quick else 200, on_event=on_event)
     return {"columns": 65 if quick else 161} | summarise(found)
 
 
@@ -88,7 +87,7 @@ def parse_places(text: str) -> tuple[tuple[float, float], ...]:
 
 
 def collect(
-    texts: list[str], places: Mapping[str, Any], *, pairs: int, progress: "Progress | None" = None
+    texts: list[str], places: Mapping[str, Any], *, pairs: int, on_event: OnEvent | None = None
 ) -> dict[str, Any]:
     """Return for each function and set of proxies where embeddings settle, and the same for random pairs."""
     rows = []
@@ -97,11 +96,10 @@ def collect(
         for name, proxies in places.items():
             rows.append({"function": text, "proxies": name} | judge(functions, np.array(proxies)))
     errors = []
-    bar = progress.add_task("random pairs", total=pairs) if progress else None
+    bar = Work(on_event, "random pairs", total=pairs)
     for seed in range(pairs):
         errors.append(random_pair(seed))
-        if progress and bar is not None:
-            progress.advance(bar)
+        bar.advance()
     disks = {name: disk_errors(functions, pairs) for name, functions in lemma_functions().items()}
     return {"functions": texts, "proxies": dict(places), "rows": rows, "random": errors, "disks": disks}
 

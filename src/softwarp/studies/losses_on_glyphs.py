@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import MofNCompleteColumn, Progress
 
+from softwarp.events import OnEvent, Work, shown
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, find_loss
 from softwarp.memory import freed_memory_kept
@@ -44,15 +44,15 @@ def recipe_for(name: str) -> Recipe:
     return parse_recipe(change_loss(settings, name))  # from another, so that its own defaults are taken
 
 
-def study(name: str, folder: Path, trials: int, progress: Progress | None = None) -> dict[str, Any]:
+def study(name: str, folder: Path, trials: int, on_event: OnEvent | None = None) -> dict[str, Any]:
     """Return what a loss reached: with its defaults on validation classes, with its best on test classes."""
     recipe = recipe_for(name)
-    default = train(recipe, folder / "defaults" / name, resume=True, progress=progress).result()
-    best = search(recipe, folder / "search" / name, trials=trials, prune=False, progress=progress).best
+    default = train(recipe, folder / "defaults" / name, resume=True, on_event=on_event).result()
+    best = search(recipe, folder / "search" / name, trials=trials, prune=False, on_event=on_event).best
     settings = best.settings if best.value > default.metrics["map@r"] else {}
     final = apply(recipe, settings)
     final = final.model_copy(update={"evaluation": final.evaluation.model_copy(update={"split": "test"})})
-    run = train(final, folder / f"best_of_{trials}" / name, resume=True, progress=progress)
+    run = train(final, folder / f"best_of_{trials}" / name, resume=True, on_event=on_event)
     return {
         **_metrics(run.result().metrics),
         "settings": settings,
@@ -93,11 +93,11 @@ def main(
         raise typer.BadParameter(
             f"the rows in {RESULT} had --trials {before['trials']}; --all trains them again"
         )
-    with freed_memory_kept(), Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
-        new = {
-            name: study(name, folder, trials, progress) | {"environment": environment()}
-            for name in progress.track(names, description="losses")
-        }
+    with freed_memory_kept(), shown() as on_event:
+        bar, new = Work(on_event, "losses", total=len(names)), {}
+        for name in names:
+            new[name] = study(name, folder, trials, on_event) | {"environment": environment()}
+            bar.advance()
     rows = {name: (kept | new)[name] for name in LOSSES if name in kept | new}
     command = f"python -m softwarp.studies.losses_on_glyphs --trials {trials}"
     write_json(

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from torch import Tensor
 from softwarp.data.corruptions import CORRUPTIONS, EXTRA, OF_COLOUR, SEVERITIES, Corrupted, corrupt
 from softwarp.data.sources import Images, Source, load_source
 from softwarp.evaluate import embed_images, measure
+from softwarp.events import OnEvent, Work
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.files import write_json
 from softwarp.inference import EmbeddingModel, load
@@ -35,9 +36,6 @@ from softwarp.studies.demo import collect as train_demo
 from softwarp.studies.published import TABLE_4, TABLE_4_LOSSES
 from softwarp.tables import Cell, Table, figure
 from softwarp.tasks import Task, open_study, work
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 PAPER = "Table 4"
 METRICS = ("recall@1", "map@r")
@@ -56,7 +54,7 @@ def main(
     *,
     output: Path,
     quick: bool,
-    progress: "Progress | None",
+    on_event: OnEvent | None,
 ) -> dict[str, Any]:
     """Corrupt the test images and see how well runs still retrieve them.
 
@@ -64,13 +62,13 @@ def main(
     queries and gallery alike. Models are as they were trained.
     """
     folders = runs or [
-        run.folder for run in train_demo(output / "runs", seed=0, quick=quick, progress=progress).values()
+        run.folder for run in train_demo(output / "runs", seed=0, quick=quick, on_event=on_event).values()
     ]
-    return summarise(**collect(folders, output, seed=seed, quick=quick, progress=progress))
+    return summarise(**collect(folders, output, seed=seed, quick=quick, on_event=on_event))
 
 
 def collect(
-    folders: Sequence[Path], output: Path, *, seed: int, quick: bool, progress: "Progress | None"
+    folders: Sequence[Path], output: Path, *, seed: int, quick: bool, on_event: OnEvent | None
 ) -> dict[str, Any]:
     """Return for each entry its metrics by corruption and severity, and one image to show."""
     entries = judged_entries(folders)
@@ -89,7 +87,7 @@ def collect(
         for number, run in enumerate(entry.runs)
         for name, some in wanted.items()
     ]
-    work(tasks, output, progress=progress)
+    work(tasks, output, on_event=on_event)
     return {
         "seed": seed,
         "classes": entries[0].repeats.runs[0].classes.evaluated,
@@ -125,7 +123,7 @@ def _values(output: Path, place: int, seeds: int, name: str) -> dict[str, dict[s
 
 def judge(
     folder: Path,
-    progress: "Progress | None",
+    on_event: OnEvent | None,
     *,
     run: Run,
     name: str,
@@ -134,15 +132,12 @@ def judge(
 ) -> None:
     """Write what a run reaches on one corruption, by severity; severity 0 leaves the images as they are."""
     model, source = _opened(run.folder)
-    bar = None
-    if progress is not None:
-        total = len(severities) * len(source.query_labels)
-        bar = progress.add_task(f"{run.folder.name}, {name}", total=total)
+    images = len(source.query_labels)
+    bar = Work(on_event, f"{run.folder.name}, {name}", total=len(severities) * images)
     found = {}
     for severity in severities:
         found[str(severity)] = retrieval_of(model, source, name, severity, seed)
-        if progress is not None and bar is not None:
-            progress.advance(bar, len(source.query_labels))
+        bar.advance(images)
     write_json(folder / "result.json", found)
 
 

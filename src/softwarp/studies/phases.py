@@ -8,13 +8,14 @@ All have the same number of epochs.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from softwarp.claims import above, all_of, claim, measured, shown
+from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.recipe import Recipe, parse_recipe
 from softwarp.sweeps import ALWAYS
@@ -32,9 +33,6 @@ from softwarp.variants import (
     train_variants,
     with_loss_settings,
 )
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 PAPER = "section 4.2"
 METRICS = ("recall@1", "map@r", "separability_ratio", "avg_dtp")
@@ -56,7 +54,7 @@ def main(
     *,
     output: Path,
     quick: bool = False,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Compare one phase with two: alpha large, small, in the middle, or large then small.
 
@@ -75,7 +73,7 @@ def main(
     if len(found_alphas) != 2:
         raise ValueError(f"--alphas {alphas}: give two different values, like 8,13")
     small, large = found_alphas
-    found = collect(base, small, large, output, seeds=seeds_of(seeds, quick), progress=progress)
+    found = collect(base, small, large, output, seeds=seeds_of(seeds, quick), on_event=on_event)
     return about(found, base) | {"alphas": [small, large]} | summarise(found)
 
 
@@ -86,7 +84,7 @@ def collect(
     folder: Path,
     *,
     seeds: int,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, list[Outcome]]:
     """Train every course of alpha with both courses of the rates, with every seed."""
     first = {"large": large, "middle": (small + large) / 2, "small": small, "falling": large}
@@ -98,7 +96,7 @@ def collect(
         for rates in RATES
     }
     return train_variants(
-        variants, folder, seeds=seeds, base=base, progress=progress, extra={"alphas": [small, large]}
+        variants, folder, seeds=seeds, base=base, on_event=on_event, extra={"alphas": [small, large]}
     )
 
 

@@ -9,13 +9,14 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from softwarp.claims import Measured, above, claim, measured, shown, yes
+from softwarp.events import OnEvent
 from softwarp.figures import Drawing
 from softwarp.sweeps import ALWAYS, METRICS
 from softwarp.tables import Cell, Table, metric_title
@@ -32,9 +33,6 @@ from softwarp.variants import (
     with_loss_settings,
 )
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
 PAPER = "Fig. 7"
 SAID = "section 4.4"
 GLYPHS = ("data.max_classes=200",)
@@ -50,7 +48,7 @@ def main(
     *,
     output: Path,
     quick: bool = False,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Vary k1 and k2 with all else fixed: Recall@1 and AvgDTP on validation classes.
 
@@ -65,7 +63,7 @@ def main(
         numbers_of(given or default)
         for given, default in zip((k1, k2), QUICK if quick else (K1, K2), strict=True)
     )
-    found = collect(base, inside, beyond, output, seeds=seeds_of(seeds, quick), progress=progress)
+    found = collect(base, inside, beyond, output, seeds=seeds_of(seeds, quick), on_event=on_event)
     return about(found, base) | summarise(found)
 
 
@@ -76,11 +74,11 @@ def collect(
     folder: Path,
     *,
     seeds: int,
-    progress: "Progress | None" = None,
+    on_event: OnEvent | None = None,
 ) -> dict[str, list[Outcome]]:
     """Train every pair with every seed."""
     variants = {f"{k1:g}_{k2:g}": with_loss_settings(base, k1=k1, k2=k2) for k1 in inside for k2 in beyond}
-    return train_variants(variants, folder, seeds=seeds, base=base, progress=progress)
+    return train_variants(variants, folder, seeds=seeds, base=base, on_event=on_event)
 
 
 def summarise(found: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -21,13 +21,11 @@ import typer
 from numpy.typing import NDArray
 
 from softwarp.claims import OUR_READING, above, claim, measured, shown
+from softwarp.events import OnEvent
 from softwarp.figures import Drawing
 from softwarp.studies.toy_training import KINDS, PLAIN, SLOPES, Pictures, load_pictures, train_toy
 from softwarp.tables import Cell, Table, figure, metric_title
 from softwarp.tasks import Task, open_study, work
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 Array = NDArray[np.float64]
 
@@ -49,7 +47,7 @@ def main(
     *,
     output: Path,
     quick: bool,
-    progress: "Progress",
+    on_event: OnEvent | None,
 ) -> dict[str, Any]:
     """Overfit a LeNet with two-dimensional embeddings, by Eq. 4 and by two warps; draw and measure them.
 
@@ -63,13 +61,13 @@ def main(
 
     pictures = load_pictures(data, per_class=60 if quick else 600)
     plan = {"rounds": 8 if quick else ROUNDS, "steps": 10 if quick else STEPS, "seeds": 1 if quick else seeds}
-    found = collect(pictures, output, plan, progress)
+    found = collect(pictures, output, plan, on_event)
     write_animation(output / "toy.gif", frames_of(output, len(pictures.names)), pictures.names)
     return summarise(found)
 
 
 def collect(
-    pictures: Pictures, folder: Path, plan: dict[str, int], progress: "Progress | None"
+    pictures: Pictures, folder: Path, plan: dict[str, int], on_event: OnEvent | None
 ) -> dict[str, Any]:
     """Train every kind with every seed in a folder of its own; return what each of them measured."""
     kinds = {kind: each._asdict() for kind, each in KINDS.items()}
@@ -85,15 +83,15 @@ def collect(
         for kind in KINDS
         for seed in range(plan["seeds"])
     ]
-    work(tasks, folder, progress=progress)
+    work(tasks, folder, on_event=on_event)
     results = {kind: [_read(folder / f"{kind}-{seed}") for seed in range(plan["seeds"])] for kind in KINDS}
     return {**about, "names": pictures.names, "held_out": len(pictures.held_out[1]), "results": results}
 
 
-def train_kind(folder: Path, progress: "Progress | None", *, kind: str, seed: int, **options: Any) -> None:
+def train_kind(folder: Path, on_event: OnEvent | None, *, kind: str, seed: int, **options: Any) -> None:
     """Train one kind with one seed; a warp's alpha follows from Eq. 4, whose folder is beside this one."""
     distance = 0.0 if kind == PLAIN else _read(folder.parent / f"{PLAIN}-{seed}")["train"]["avg_dtp"]
-    train_toy(folder, progress, kind=kind, alpha=alpha_of(kind, distance), seed=seed, **options)
+    train_toy(folder, on_event, kind=kind, alpha=alpha_of(kind, distance), seed=seed, **options)
 
 
 def alpha_of(kind: str, distance: float) -> float | str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,15 +10,13 @@ from torch.nn.functional import pad
 
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.idx import read_idx
+from softwarp.events import OnEvent, Work
 from softwarp.files import atomic_write, write_json
 from softwarp.losses import build_loss
 from softwarp.losses.distances import euclidean_distances
 from softwarp.metrics import average_distance_to_proxy, geometry_metrics
 from softwarp.stops import asked_to_stop
 from softwarp.train import StoppedError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 class Kind(NamedTuple):
@@ -101,7 +99,7 @@ def network() -> nn.Sequential:
 
 def train_toy(
     folder: Path,
-    progress: "Progress | None",
+    on_event: OnEvent | None,
     *,
     kind: str,
     alpha: float | str,
@@ -127,7 +125,7 @@ def train_toy(
         frames = saved["frames"]
         for name, part in parts.items():
             part.load_state_dict(saved[name])
-    bar = progress.add_task(f"{title}, seed {seed}", total=plan["rounds"]) if progress else None
+    bar = Work(on_event, f"{title}, seed {seed}", total=plan["rounds"])
     with asked_to_stop(torch.device("cpu")) as stop:
         for number in range(len(frames) - 1, plan["rounds"]):
             if kind != PLAIN:
@@ -138,8 +136,7 @@ def train_toy(
                 torch.save(
                     {name: part.state_dict() for name, part in parts.items()} | {"frames": frames}, file
                 )
-            if progress and bar is not None:
-                progress.update(bar, completed=number + 1)
+            bar.reach(number + 1)
             if stop():
                 raise StoppedError
     found = _measure(model, criterion, pictures) | {"drawn": _written(frames[-1])}
