@@ -32,9 +32,10 @@ bench: $(READY) ## compare speed and memory with peers, as ratios; writes result
 
 docs: $(READY) ## write docs/losses.md, the results of studies and the README's tables, and build the site in site/
 	$(BIN)/python tools/losses_docs.py
-	$(BIN)/python tools/readme_tables.py
+	PYTHONPATH=experiments $(BIN)/python tools/readme_tables.py
 	$(BIN)/python tools/study_docs.py
 	$(BIN)/python tools/paper_docs.py
+	$(BIN)/python tools/map_docs.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 
 clean: ## remove the environment and caches

@@ -291,7 +291,7 @@ def main() -> None:
         print(json.dumps(work(options.worker, sizes[0])))
         return
     from softwarp.files import write_text
-    from softwarp.provenance import code
+    from softwarp.runs.provenance import code
 
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {"sizes": {}}
     result["machine"] = {

@@ -17,12 +17,20 @@ import torch
 from torch import Tensor
 
 import softwarp
-from softwarp.export import LINEAR, Forward, quantise, run_onnx, run_torch_export, to_onnx, to_torch_export
-from softwarp.export_check import check_images, compare
+from softwarp.export.check import check_images, compare
+from softwarp.export.formats import (
+    LINEAR,
+    Forward,
+    quantise,
+    run_onnx,
+    run_torch_export,
+    to_onnx,
+    to_torch_export,
+)
 from softwarp.files import write_json, write_text
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
-from softwarp.runs import Run, environment
+from softwarp.runs.run import Run, environment
 
 ROOT = Path(__file__).parent.parent
 RESULT, DOCS = ROOT / "results" / "benchmark_export.json", ROOT / "docs" / "export.md"

@@ -33,7 +33,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from softwarp.files import write_json
 from softwarp.losses import WarpedSoftmaxLoss, warped_softmax_loss
-from softwarp.runs import environment
+from softwarp.runs.run import environment
 
 # The working range of a trained model: own distances of 18 to 30, on both sides of alpha.
 WARP = {"alpha": 25.0, "k1": 0.8, "k2": 1.15, "scale": 4.0, "delta": 1.3}
@@ -174,7 +174,7 @@ COMPETITORS: dict[str, Callable[[Tensor, Tensor, Tensor], Competitor]] = {
 def peak_memory(name: str, size: Size) -> dict[str, Any]:
     """Return status, seconds and peak megabytes of one pass, measured in a separate process."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytorch_metric_learning.losses", "softwarp.losses", "softwarp.runs"])
+    context.set_forkserver_preload(["pytorch_metric_learning.losses", "softwarp.losses", "softwarp.runs.run"])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure_memory, args=(name, size, sender))
     process.start()

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of, find_loss
-from softwarp.runs import environment
+from softwarp.runs.run import environment
 
 # What a loss cannot be built without; the range of the warp is that of a trained model.
 SETTINGS: dict[str, dict[str, Any]] = {"warped_softmax": {"alpha": 25.0, "k1": 0.8, "k2": 1.15}}
@@ -89,7 +89,7 @@ def _build(name: str, classes: int, dimensions: int) -> nn.Module:
 def measure(name: str, size: Size, passes: int) -> dict[str, Any]:
     """Return status, seconds and peak megabytes of one loss, measured in a separate process."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["softwarp.losses", "softwarp.runs"])
+    context.set_forkserver_preload(["softwarp.losses", "softwarp.runs.run"])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure, args=(name, size, passes, sender))
     process.start()

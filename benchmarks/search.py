@@ -76,8 +76,8 @@ def ratios(own: dict[str, float], other: dict[str, float]) -> dict[str, float]:
 def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float]:
     """Seconds until the vectors are searchable and on disk, and those for the names of the items."""
     from softwarp import index_store
-    from softwarp.index_updates import as_stored, settle
-    from softwarp.retrieve import create
+    from softwarp.index.index import create
+    from softwarp.index.updates import as_stored, settle
 
     index = create(folder, dimensions=DIMENSIONS, distance="euclidean", kind=kind)
     written, whole = [0.0], index_store._write
@@ -102,7 +102,7 @@ def build_faiss(path: Path, kind: str, vectors: Vectors) -> float:
     """Seconds until bare faiss has them on disk."""
     import faiss
 
-    from softwarp.index_faiss import make_index
+    from softwarp.index.faiss_index import make_index
 
     start = time.perf_counter()
     if kind == "flat":
@@ -121,7 +121,7 @@ def open_both(folder: Path, kind: str) -> tuple[Any, Any]:
     """The search functions (queries, k) -> ids of softwarp and of bare faiss with the same effort."""
     import faiss
 
-    from softwarp.retrieve import open_index
+    from softwarp.index.index import open_index
 
     index = open_index(folder / "index")
     bare: Any = faiss.read_index(os.fspath(folder / "bare.faiss"))
@@ -138,7 +138,7 @@ def bare_search(bare: Any, kind: str, queries: Vectors, vectors: Vectors) -> NDA
     if kind != "ivfpq":
         found: NDArray[np.int64] = bare.search(queries, 10)[1]
         return found
-    from softwarp.index_faiss import REFINED
+    from softwarp.index.faiss_index import REFINED
 
     candidates = bare.search(queries, 10 * REFINED)[1]
     distances = ((vectors[candidates] - queries[:, None]) ** 2).sum(-1)
@@ -147,7 +147,7 @@ def bare_search(bare: Any, kind: str, queries: Vectors, vectors: Vectors) -> NDA
 
 def compare_search(folder: Path, kind: str, vectors: Vectors) -> dict[str, Any]:
     """Queries per second of both, in batches and one by one, and recall@10 for queries not in the index."""
-    from softwarp.index_faiss import scan
+    from softwarp.index.faiss_index import scan
 
     index, bare = open_both(folder, kind)
     queries = make_vectors(QUERIES, 1)
@@ -187,7 +187,7 @@ def work(name: str, folder: Path, kind: str) -> dict[str, int]:
     """
     import faiss
 
-    from softwarp.retrieve import open_index
+    from softwarp.index.index import open_index
 
     queries = make_vectors(32, 1)
     faiss.IndexFlatL2(DIMENSIONS).search(queries, 1)  # whatever the first call needs
@@ -232,7 +232,7 @@ def measure_embedding() -> dict[str, Any]:
     import torch
     from PIL import Image
 
-    from softwarp.embed_files import embed_files
+    from softwarp.index.embed_files import embed_files
     from softwarp.inference import load
 
     model = load("efficientnet_lite0")
@@ -279,7 +279,7 @@ def main() -> None:
         print(json.dumps(work(options.worker[0], Path(options.worker[1]), options.worker[2])))
         return
     from softwarp.files import write_json
-    from softwarp.provenance import code
+    from softwarp.runs.provenance import code
 
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     import faiss

@@ -43,10 +43,10 @@ def photographs() -> list[bytes]:
 
 def make_index(folder: Path, thumbnail: bytes) -> None:
     """Random vectors in place of embeddings: searching them costs the same."""
-    from softwarp.index_store import NewItem
-    from softwarp.index_updates import fingerprint
+    from softwarp.index.index import create
+    from softwarp.index.store import NewItem
+    from softwarp.index.updates import fingerprint
     from softwarp.inference import load
-    from softwarp.retrieve import create
 
     model = load("efficientnet_lite0")
     size = model.network.embedding_size
@@ -171,7 +171,7 @@ def main() -> None:
     import torch
 
     from softwarp.files import write_json
-    from softwarp.provenance import code
+    from softwarp.runs.provenance import code
 
     pictures = photographs()
     with tempfile.TemporaryDirectory() as name:

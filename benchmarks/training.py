@@ -26,14 +26,14 @@ from torch import Tensor
 from softwarp.data.images import PREFETCHED, Batch
 from softwarp.data.sources import load_source
 from softwarp.files import write_text
-from softwarp.job import Job, prepare, start_accelerator
 from softwarp.memory import freed_memory_kept
-from softwarp.overrides import override
-from softwarp.provenance import code
-from softwarp.recipe import parse_recipe
-from softwarp.recipe_files import find_recipe, read_settings
-from softwarp.runs import Run
-from softwarp.train import set_rates, take_step
+from softwarp.recipe.files import find_recipe, read_settings
+from softwarp.recipe.overrides import override
+from softwarp.recipe.schema import parse_recipe
+from softwarp.runs.provenance import code
+from softwarp.runs.run import Run
+from softwarp.training.job import Job, prepare, start_accelerator
+from softwarp.training.train import set_rates, take_step
 
 RESULT = Path(__file__).parent.parent / "results" / "benchmark_training.json"
 

@@ -17,10 +17,10 @@ from torch.nn.functional import cross_entropy
 from softwarp import LOSSES, build_loss, retrieval_metrics
 from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies
-from softwarp.overrides import change_loss
-from softwarp.recipe import parse_recipe
-from softwarp.recipe_files import find_recipe, read_settings
-from softwarp.train import train
+from softwarp.recipe.files import find_recipe, read_settings
+from softwarp.recipe.overrides import change_loss
+from softwarp.recipe.schema import parse_recipe
+from softwarp.training.train import train
 
 
 class StudentLoss(nn.Module):

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
-from softwarp.recipe import parse_recipe
+from softwarp.recipe.schema import parse_recipe
+from softwarp.studies.variants import Seeds, Words, seeds_of, settings_of, summarise_variants, train_variants
 from softwarp.tables import Row, Table, metric_table
-from softwarp.variants import Seeds, Words, seeds_of, settings_of, summarise_variants, train_variants
 
 PAPER = "not in the paper"
 METRICS = ("recall@1", "map@r")

@@ -6,7 +6,7 @@ from softwarp import WarpedSoftmaxLoss, average_distance_to_proxy, retrieval_met
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.sampling import BalancedBatches
 from softwarp.data.splits import items_of, split_classes
-from softwarp.evaluate import embed
+from softwarp.evaluation import embed
 from softwarp.models.embedder import Embedder
 
 

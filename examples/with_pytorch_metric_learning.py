@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from softwarp import WarpedSoftmaxLoss
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.splits import items_of, split_classes
-from softwarp.evaluate import embed
+from softwarp.evaluation import embed
 from softwarp.models.embedder import Embedder
 
 

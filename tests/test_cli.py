@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
-from softwarp.recipe_files import find_recipe, read_recipe, recipe_names
-from softwarp.train import StoppedError
+from softwarp.recipe.files import find_recipe, read_recipe, recipe_names
+from softwarp.training.train import StoppedError
 
 runner = CliRunner()
 
@@ -136,7 +136,7 @@ def test_a_stopped_demo_says_what_is_kept_and_how_to_resume(monkeypatch, tmp_pat
     assert line.endswith(f": softwarp demo --quick --output {tmp_path}")
 
 
-@pytest.mark.parametrize("early", ["softwarp.recipe_files.find_recipe", "softwarp.train.train"])
+@pytest.mark.parametrize("early", ["softwarp.recipe.files.find_recipe", "softwarp.training.train.train"])
 def test_a_run_stopped_before_it_began_says_so(monkeypatch, tmp_path, early):
     def stop(*_, **__):
         raise KeyboardInterrupt

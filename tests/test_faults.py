@@ -10,11 +10,11 @@ import pytest
 from support.pictures import jpeg, noise
 from support.tiny_runs import PHASE, Steps, outcome, tiny
 
-from softwarp.overrides import dump_recipe
-from softwarp.recipe import parse_recipe
-from softwarp.recipe_files import read_settings
-from softwarp.runs import Run
-from softwarp.train import StoppedError, train
+from softwarp.recipe.files import read_settings
+from softwarp.recipe.overrides import dump_recipe
+from softwarp.recipe.schema import parse_recipe
+from softwarp.runs.run import Run
+from softwarp.training.train import StoppedError, train
 
 
 def test_a_folder_in_use_is_refused_and_stays_as_it_is(tmp_path):

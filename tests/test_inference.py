@@ -9,7 +9,7 @@ from support.tiny_runs import PHASE, tiny
 
 import softwarp
 from softwarp.data.glyphs import glyph_images
-from softwarp.train import train
+from softwarp.training.train import train
 
 
 @pytest.fixture(scope="module")

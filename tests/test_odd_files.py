@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from softwarp.cli import app
 from softwarp.commands.recipes import choose
 from softwarp.files import printable
+from softwarp.index.index import open_index
 from softwarp.inference import load
-from softwarp.retrieve import open_index
-from softwarp.train import train
+from softwarp.training.train import train
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="pipes, devices, names of any bytes"),

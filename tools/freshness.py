@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from softwarp.provenance import outdated
+from softwarp.runs.provenance import outdated
 
 ALWAYS = ("metrics", "recipe")
 NEEDS: dict[str, tuple[str, ...]] = {  # speed and memory depend on no rule

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from softwarp.files import write_json
-from softwarp.runs import Run
+from softwarp.runs.run import Run
 
 
 def collect(run: Run, command: str) -> dict[str, Any]:

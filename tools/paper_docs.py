@@ -6,7 +6,7 @@ from typing import Any
 
 from softwarp.commands.paper_table import read_table
 from softwarp.files import write_text
-from softwarp.recipe_files import read_settings
+from softwarp.recipe.files import read_settings
 
 PAGE = Path("docs/paper.md")
 PARTS = Path("docs/paper.yaml")

@@ -5,15 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from automatic_warp import LOSSES, STARTS
 from freshness import note
 
-from softwarp.benchmark import Benchmark
+from softwarp.fair.benchmark import Benchmark
+from softwarp.fair.reality_table import RealityCheck, figures_of
+from softwarp.fair.reality_table import table as table_of_reality_check
 from softwarp.files import write_text
-from softwarp.reality_table import RealityCheck, figures_of
-from softwarp.reality_table import table as table_of_reality_check
 from softwarp.report.benchmark import benchmark_table, search_lines
 from softwarp.report.benchmark import search_table as search_of_each
-from softwarp.studies.automatic_warp import LOSSES, STARTS
 from softwarp.studies.demo import METRICS
 from softwarp.tables import Cell, Row, Table, metric_table
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from freshness import note
 
-from softwarp.claims import claims_table
 from softwarp.figures import svg
 from softwarp.files import write_json, write_text
+from softwarp.report.claims import claims_table
 from softwarp.studies import listed_studies, load_study
 
 DOCS = Path("docs")

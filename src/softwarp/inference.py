@@ -15,14 +15,14 @@ from softwarp.data.given_images import GivenImages, Picture, check_tensor, liste
 from softwarp.data.glyphs import SIZE as GLYPH_SIZE
 from softwarp.data.images import ImageDataset, Transform, test_transform
 from softwarp.data.stores import Store
-from softwarp.evaluate import embed_images
+from softwarp.evaluation import embed_images
 from softwarp.metrics import combine_flipped
-from softwarp.model_folder import WEIGHTS, find_model_folder, read_config
 from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
 from softwarp.models.iresnet import SIDE, IResNet
 from softwarp.models.weights import load_weights
-from softwarp.runs import Run
+from softwarp.runs.model_folder import WEIGHTS, find_model_folder, read_config
+from softwarp.runs.run import Run
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from softwarp.cli import app
 from softwarp.data.packing import draw_pairs
 from softwarp.data.sources import load_source
 from softwarp.data.tables import read_table
-from softwarp.runs import Run
+from softwarp.runs.run import Run
 
 CLASSES, TRAINED, TESTED = 8, 4, 2
 LINE = "closed set: the same 8 classes train and are judged; 16 test images are looked up among 32 training"
@@ -31,7 +31,7 @@ def say(*words):
 def small_crops():
     """The tests' images are small on purpose; enlarged they would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.own_data.LEAST_CROP", 32)
+        patch.setattr("softwarp.training.own_images.LEAST_CROP", 32)
         yield
 
 

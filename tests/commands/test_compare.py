@@ -5,7 +5,7 @@ from support.results import finished_run, result
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
-from softwarp.repeats import summarise, write_repeats
+from softwarp.runs.repeats import summarise, write_repeats
 
 
 def run(*arguments):

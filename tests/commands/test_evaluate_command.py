@@ -17,11 +17,11 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp import cli
-from softwarp.embedding_files import load_embeddings, load_labels, load_rows, load_tables
-from softwarp.evaluate import measure
+from softwarp.data.embedding_files import load_embeddings, load_labels, load_rows, load_tables
+from softwarp.evaluation import measure
 from softwarp.metrics import bootstrap_over_classes, clustering_metrics, geometry_metrics, retrieval_metrics
-from softwarp.runs import Run
-from softwarp.train import train
+from softwarp.runs.run import Run
+from softwarp.training.train import train
 
 
 @pytest.fixture

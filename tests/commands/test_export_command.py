@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import softwarp
 from softwarp.cli import app, main
-from softwarp.train import train
+from softwarp.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,9 @@ def refused(monkeypatch, capsys, *arguments):
 
 def test_a_folder_is_written_checked_and_pushed_only_when_asked(run, tmp_path, monkeypatch):
     pushed = []
-    monkeypatch.setattr("softwarp.export.push", lambda folder, name: pushed.append((folder, name)) or "there")
+    monkeypatch.setattr(
+        "softwarp.export.formats.push", lambda folder, name: pushed.append((folder, name)) or "there"
+    )
     shown = export(run, "--to", "hf", "-o", tmp_path / "model", "--licence", "mit")
     assert "largest difference" in shown.output
     assert "validation images" in shown.output
@@ -59,8 +61,10 @@ def test_torch_export_says_how_to_load_it(run, tmp_path):
 
 
 def test_a_wrong_export_is_not_written(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("softwarp.export.to_onnx", lambda model: b"graph")
-    monkeypatch.setattr("softwarp.export.run_onnx", lambda content: lambda images: images.flatten(1)[:, :16])
+    monkeypatch.setattr("softwarp.export.formats.to_onnx", lambda model: b"graph")
+    monkeypatch.setattr(
+        "softwarp.export.formats.run_onnx", lambda content: lambda images: images.flatten(1)[:, :16]
+    )
     error = refused(monkeypatch, capsys, run, "--to", "onnx", "-o", tmp_path / "a.onnx")
     assert "nothing was written" in error
     assert not (tmp_path / "a.onnx").exists()

@@ -8,8 +8,8 @@ from support.face_files import face, face_folder, write_bin, write_faces
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.data.faces import read_pairs
 from softwarp.data.tables import read_table
+from softwarp.faces.pairs import read_pairs
 
 SMALL = (
     *("data.resize=28", "data.crop=28", "data.workers=0"),

@@ -16,9 +16,9 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
+from softwarp.index.index import open_index
 from softwarp.inference import load
-from softwarp.retrieve import open_index
-from softwarp.train import train
+from softwarp.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -432,7 +432,7 @@ def test_a_stopped_build_says_how_to_resume(run, tmp_path, monkeypatch):
     def stop(*inputs, **keywords):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("softwarp.retrieve.embed_into", stop)
+    monkeypatch.setattr("softwarp.index.index.embed_into", stop)
     stopped = call("index", run, images, "-o", index)
     assert stopped.exit_code == 130
     assert "To resume: softwarp index RUN -o INDEX" in stopped.stderr

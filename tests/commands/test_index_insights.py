@@ -10,8 +10,8 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
-from softwarp.retrieve import build
-from softwarp.train import train
+from softwarp.index.index import build
+from softwarp.training.train import train
 
 
 @pytest.fixture(scope="module")

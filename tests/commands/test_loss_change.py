@@ -4,8 +4,8 @@ from typer.testing import CliRunner
 from softwarp.cli import app
 from softwarp.commands.loss_change import explain_change
 from softwarp.losses import card_of
-from softwarp.recipe import parse_recipe
-from softwarp.recipe_files import find_recipe, read_settings
+from softwarp.recipe.files import find_recipe, read_settings
+from softwarp.recipe.schema import parse_recipe
 
 
 def test_a_change_of_loss_says_what_comes_from_where():

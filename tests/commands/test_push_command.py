@@ -8,7 +8,7 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.train import train
+from softwarp.training.train import train
 
 pytest.importorskip("qdrant_client", reason="needs qdrant-client: pip install 'softwarp[qdrant]'")
 

@@ -14,7 +14,7 @@ from support.tiny_index import glyph_index, vector_index
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
-from softwarp.retrieve import Index
+from softwarp.index.index import Index
 
 
 @pytest.fixture(scope="module")

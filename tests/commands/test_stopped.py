@@ -29,17 +29,20 @@ main()
 CASES = {
     "verify run --pairs pairs.tsv": ("softwarp.inference.load", "no results"),
     "export run --to onnx -o model.onnx": ("softwarp.inference.load", "not written"),
-    "evaluate points.npy --labels labels.txt": ("softwarp.embedding_files.load_tables", "nothing"),
-    "embed run images -o out.safetensors": ("softwarp.embed_tree.embed_tree", "kept in out.safetensors.part"),
+    "evaluate points.npy --labels labels.txt": ("softwarp.data.embedding_files.load_tables", "nothing"),
+    "embed run images -o out.safetensors": (
+        "softwarp.index.embed_tree.embed_tree",
+        "kept in out.safetensors.part",
+    ),
     "data check images": ("softwarp.data.check.check_images", "nothing"),
     "faces pack images -o packed": ("softwarp.data.packing.pack_faces", "replaces"),
     "faces pairs images -o pairs.tsv": ("softwarp.data.packing.draw_pairs", "not written"),
     "report run": ("softwarp.report.write.write_report", "not written"),
     "compare run": ("softwarp.report.runs.read_entries", "nothing"),
-    "serve index": ("softwarp.retrieve.open_index", "nothing"),
-    "search index query.jpg": ("softwarp.retrieve.open_index", "nothing"),
-    "index classify index query.jpg": ("softwarp.retrieve.open_index", "nothing"),
-    "index remove index query.jpg": ("softwarp.retrieve.open_index", "whole"),
+    "serve index": ("softwarp.index.index.open_index", "nothing"),
+    "search index query.jpg": ("softwarp.index.index.open_index", "nothing"),
+    "index classify index query.jpg": ("softwarp.index.index.open_index", "nothing"),
+    "index remove index query.jpg": ("softwarp.index.index.open_index", "whole"),
 }
 
 

@@ -12,13 +12,13 @@ import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
-from softwarp.budget import Pace
 from softwarp.cli import app
 from softwarp.commands.train_own import replace_other
 from softwarp.data.splits import fold_classes, given_or_drawn
-from softwarp.recipe import parse_recipe
-from softwarp.runs import Run
-from softwarp.train import train
+from softwarp.recipe.schema import parse_recipe
+from softwarp.runs.run import Run
+from softwarp.training.budget import Pace
+from softwarp.training.train import train
 
 SMALL = ["model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8"]
 QUICK = [*SMALL, "data.workers=0", "evaluation.clustering=false"]
@@ -44,7 +44,7 @@ def answer(root, folder, *words):
 def small_crops():
     """The tests' images are small on purpose; enlarged they would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.own_data.LEAST_CROP", 32)
+        patch.setattr("softwarp.training.own_images.LEAST_CROP", 32)
         yield
 
 
@@ -84,7 +84,7 @@ def test_classes_that_choose_are_training_classes_each_held_out_once(finished):
 
 def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, monkeypatch):
     root, folder, said = finished
-    monkeypatch.setattr("softwarp.train.work_through", None)
+    monkeypatch.setattr("softwarp.training.train.work_through", None)
     monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
     again = answer(root, folder, "phases.0.epochs=2")
     assert again.exit_code == 0, again.output
@@ -102,14 +102,14 @@ def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path,
             signal.raise_signal(signal.SIGINT)
         return looked(*inputs)
 
-    monkeypatch.setattr("softwarp.train.end_epoch", stop)
+    monkeypatch.setattr("softwarp.training.train.end_epoch", stop)
     cut = answer(root, tmp_path / "run", "phases.0.epochs=2")
     assert cut.exit_code == 130
     assert "To resume: " in cut.stderr
     assert Run(tmp_path / "run" / "choice" / "fold-0").finished()
     assert not Run(tmp_path / "run" / "choice" / "fold-1").finished()
     assert not (tmp_path / "run" / "recipe.yaml").exists()
-    monkeypatch.setattr("softwarp.train.end_epoch", looked)
+    monkeypatch.setattr("softwarp.training.train.end_epoch", looked)
     assert answer(root, tmp_path / "run", "phases.0.epochs=2").exit_code == 0
     texts = [(place / "choice" / "choice.json").read_text() for place in (folder, tmp_path / "run")]
     assert texts[0] == texts[1]
@@ -126,10 +126,10 @@ def test_a_fresh_start_that_is_stopped_leaves_no_earlier_run_to_resume(tmp_path,
         signal.raise_signal(signal.SIGINT)
         return looked(*inputs)
 
-    monkeypatch.setattr("softwarp.train.end_epoch", stop)
+    monkeypatch.setattr("softwarp.training.train.end_epoch", stop)
     assert answer(root, folder, "phases.0.epochs=1", "--fresh").exit_code == 130
     assert not list(folder.glob("**/result.json"))
-    monkeypatch.setattr("softwarp.train.end_epoch", looked)
+    monkeypatch.setattr("softwarp.training.train.end_epoch", looked)
     again = answer(root, folder, "phases.0.epochs=1")
     assert again.exit_code == 0, again.output
     assert "already finished" not in again.stderr
@@ -205,7 +205,7 @@ def test_the_recipe_that_it_begins_with_can_be_shown(finished):
 
 def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
-    monkeypatch.setattr("softwarp.train.train", None)
+    monkeypatch.setattr("softwarp.training.train.train", None)
     phase = "{epochs: 4, learning_rate: 1e-4, proxy_travel: 0.5}"
     assert "up to 4 epochs" in answer(finished[0], tmp_path, f"phases=[{phase}]").stderr
 
@@ -234,7 +234,7 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
         "softwarp.commands.train_own.measure_pace",
         lambda model, source, crop, device, folder: Pace(crop**2 / 1e5, crop**2 / 3e5, 0.0),
     )
-    monkeypatch.setattr("softwarp.train.train", None)  # a plan is made before anything is trained
+    monkeypatch.setattr("softwarp.training.train.train", None)  # a plan is made before anything is trained
     root = draw(tmp_path / "images", side=140)
     plans = {}
     for budget in ("1h", "8m", "1s"):
@@ -248,7 +248,7 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
 
 def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr("softwarp.train.train", None)
+    monkeypatch.setattr("softwarp.training.train.train", None)
     monkeypatch.setattr(
         "softwarp.commands.train_own.measure_pace",
         lambda model, *_: measured.append(model.embedding_size) or Pace(1.0, 1.0, 1.0),
@@ -263,7 +263,7 @@ def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
 
 
 def test_a_slower_machine_than_planned_trains_fewer_epochs_and_resumes_so(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.own_data.STEPS", 4)
+    monkeypatch.setattr("softwarp.training.own_images.STEPS", 4)
     monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
     said = answer(finished[0], tmp_path, "--budget", "0.01s")
     assert said.exit_code == 0, said.output
@@ -275,7 +275,7 @@ def test_a_slower_machine_than_planned_trains_fewer_epochs_and_resumes_so(finish
     assert choice["classes"] == 9
     assert {each["epochs"] for each in choice["candidates"]} == {0, 1}
     assert Run(tmp_path).result().epochs <= 1
-    monkeypatch.setattr("softwarp.train.work_through", None)
+    monkeypatch.setattr("softwarp.training.train.work_through", None)
     assert answer(finished[0], tmp_path, "--budget", "0.01s").stdout == said.stdout
 
 
@@ -301,7 +301,7 @@ def slowly(seconds):
 
 
 def test_a_longer_budget_replaces_what_a_shorter_one_left_and_says_so(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.own_data.STEPS", 4)
+    monkeypatch.setattr("softwarp.training.own_images.STEPS", 4)
     monkeypatch.setattr("softwarp.commands.train_own.measure_pace", slowly(1.0))
     short = answer(finished[0], tmp_path, "--budget", "2 s")
     assert "give a longer --budget" in short.stdout
@@ -334,7 +334,7 @@ def test_another_recipe_in_the_folder_is_refused_before_anything_is_timed(
 ):
     root, folder, _ = finished
     monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
-    monkeypatch.setattr("softwarp.train.work_through", None)
+    monkeypatch.setattr("softwarp.training.train.work_through", None)
     before = sorted(path for path in folder.glob("**/*") if path.is_file())
     said = answer(root, folder, *words)
     assert isinstance(said.exception, ValueError), said.output
@@ -355,7 +355,7 @@ def test_other_images_are_refused_before_anything_is_timed(tmp_path, monkeypatch
 
 def test_a_later_seed_s_folder_is_checked_before_the_first_seed_trains(finished, tmp_path, monkeypatch):
     shutil.copytree(finished[1], tmp_path / "run" / "seed-1")
-    monkeypatch.setattr("softwarp.train.work_through", None)
+    monkeypatch.setattr("softwarp.training.train.work_through", None)
     recipe = finished[1] / "recipe.yaml"
     words = ["train", str(recipe), "--seeds", "2", "--output", str(tmp_path / "run")]
     said = CliRunner().invoke(app, words)

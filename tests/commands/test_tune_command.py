@@ -6,9 +6,9 @@ import pytest
 from support.pictures import jpeg, noise
 from typer.testing import CliRunner
 
-from softwarp import tune
 from softwarp.cli import app, main
-from softwarp.recipe_files import read_recipe
+from softwarp.recipe.files import read_recipe
+from softwarp.tuning import search as tune
 
 SMALL = ["data.max_classes=20", "model.embedding_size=16", "batches.classes=10"]
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.face_files import damage, face, problem_of, python_2_bin, write_bin
 
-from softwarp.data.faces import BinFile, read_pairs
 from softwarp.data.pickles import read_plain_pickle
+from softwarp.faces.pairs import BinFile, read_pairs
 
 PAIRS = [(b"\xff\xd8 first", b"second \x00", True), (b"third", b"", False)]
 IMAGES = [image for first, second, _ in PAIRS for image in (first, second)]

@@ -13,7 +13,7 @@ from softwarp.data.images import test_transform
 from softwarp.data.sources import fingerprint, glyph_source, image_source, load_source
 from softwarp.data.splits import SplitPlan
 from softwarp.data.tables import read_table
-from softwarp.recipe import parse_recipe
+from softwarp.recipe.schema import parse_recipe
 
 SPLITS = {"train": "def", "query": "abc", "gallery": "abc"}
 SETTINGS = {"transform": "random_resized_crop", "resize": 12, "crop": 8, "scale": (0.1, 1.0)}

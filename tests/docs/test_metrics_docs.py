@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from softwarp.evaluate import FAMILIES, measure
+from softwarp.evaluation import FAMILIES, measure
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "metrics.md").read_text()

@@ -1,4 +1,4 @@
-"""The README keeps its word: tables come from results/, the snippet and the example run, the tree is true."""
+"""The README keeps its word: tables come from results/, the snippet and the example run, the rooms are there."""
 
 import json
 import re
@@ -9,10 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from softwarp.space import number_of
 from softwarp.studies import demo
 from softwarp.studies.demo import demo_recipes
-from softwarp.tune import apply, space_of
+from softwarp.tuning.search import apply, space_of
+from softwarp.tuning.space import number_of
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -87,26 +87,34 @@ def test_a_loss_of_one_s_own_takes_one_file_and_one_line(capsys):
     assert "Recall@1" in capsys.readouterr().out
 
 
-def test_every_link_and_every_file_of_the_tree_exists():
+def test_every_link_and_every_room_exists():
     links = [link for link in re.findall(r"\]\(([^)#]+)", README) if not link.startswith("http")]
     assert links
     assert all((ROOT / link).exists() for link in links)
     (tree,) = re.findall(r"```\n(src/softwarp/\n.*?)```", README, flags=re.DOTALL)
-    folders: list[Path] = []
-    listed = set()
-    for line in tree.splitlines():
-        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
-        folders = [*folders[:depth], Path(name)]
-        listed.add(ROOT.joinpath(*folders))
-    assert [path for path in listed if not path.exists()] == []
-    modules = [path for top in ("src/softwarp", "tools") for path in (ROOT / top).rglob("*.py")]
-    assert len(modules) > 100
-    assert [path for path in modules if path.name != "__init__.py" and path not in listed] == []
+    named = {word.rstrip("/") for word in re.findall(r"(\w+/)(?=\s)", tree)}
+    rooms = {path.parent.name for path in (ROOT / "src" / "softwarp").glob("*/__init__.py")}
+    assert rooms - {"explorer"} <= named
+    assert [name for name in named - rooms - {"softwarp"} if not (ROOT / name).is_dir()] == []
+
+
+def test_the_map_is_made_from_the_files():
+    page = runpy.run_path(str(ROOT / "tools" / "map_docs.py"))["page"]
+    text = (ROOT / "docs" / "map.md").read_text()
+    assert text == page(ROOT / "src" / "softwarp")
+    files = set(re.findall(r"`(\w+(?:/\w+)*\.py)`", text))
+    assert len(files) > 100
+    below = {str(path.relative_to(ROOT / "src" / "softwarp")) for path in ROOT.glob("src/softwarp/**/*.py")}
+    assert [
+        name
+        for name in files
+        if "/" in name and name not in below | {"tests/test_arrows.py", "tools/map_docs.py"}
+    ] == []
 
 
 def test_the_files_to_touch_exist():
-    """Of README's table and of CONTRIBUTING: paths lie in src/softwarp or start at the root."""
-    text = README.partition("## Where to add things")[2] + (ROOT / "CONTRIBUTING.md").read_text()
+    """Of CONTRIBUTING: paths lie in src/softwarp or start at the root."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
     named = {word for word in re.findall(r"`([\w./*]+(?:/|\.py|\.md))`", text) if "NAME" not in word}
     assert len(named) > 15
     assert [word for word in named if not find(word)] == []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from softwarp.evaluate import measure
+from softwarp.evaluation import measure
 from softwarp.metrics import (
     average_distance_to_proxy,
     bootstrap_over_classes,

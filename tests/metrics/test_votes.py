@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 from support import references_metrics as references
 
-from softwarp.evaluate import measure
+from softwarp.evaluation import measure
 from softwarp.metrics import knn_per_query, retrieval_per_query, votes
 
 SIDES = st.tuples(
@@ -49,7 +49,9 @@ def test_the_vote_among_a_gallery_is_that_of_a_loop_in_float64(table):
 
 @given(SIDES, st.sampled_from(["euclidean", "cosine"]))
 def test_without_a_gallery_no_query_votes_for_itself(table, distance):
-    assume(distance == "euclidean" or not table[3])  # on a grid angles tie, and rounding decides which is first
+    assume(
+        distance == "euclidean" or not table[3]
+    )  # on a grid angles tie, and rounding decides which is first
     points, labels, _, _ = draw(table)
     points += 3  # none at the origin, which has no direction
     ks = sorted({1, min(3, len(points) - 1), len(points) - 1})

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app
 from softwarp.files import write_text
-from softwarp.overrides import dump_recipe
-from softwarp.repeats import summarise, write_repeats
+from softwarp.recipe.overrides import dump_recipe
 from softwarp.report.figures import curves, thumbnail_map
 from softwarp.report.runs import read_entries
 from softwarp.report.spaces import chosen_queries, confused_pairs
 from softwarp.report.write import write_report
+from softwarp.runs.repeats import summarise, write_repeats
 from softwarp.studies import geometry, noise
 
 

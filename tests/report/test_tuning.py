@@ -17,8 +17,8 @@ from softwarp.report.tuning import (
     states,
     table,
 )
-from softwarp.space import Parameter
-from softwarp.tune import Study, Trial
+from softwarp.tuning.search import Study, Trial
+from softwarp.tuning.space import Parameter
 
 SPACE = {
     "phases.0.learning_rate": Parameter("log", 1e-4, 1e-1),

@@ -9,7 +9,7 @@ from support.browser import chromium, in_browser
 from support.tiny_index import glyph_index
 from support.tiny_server import serving
 
-from softwarp.corrections import Corrections
+from softwarp.index.corrections import Corrections
 from softwarp.serve.app import create_app
 
 pytestmark = in_browser

@@ -12,7 +12,7 @@ from support.tiny_index import vector_index
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.retrieve import open_index
+from softwarp.index.index import open_index
 from softwarp.serve.app import create_app
 from softwarp.serve.map_file import version_of
 

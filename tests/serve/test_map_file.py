@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.tiny_index import glyph_index, vector_index
 
-from softwarp.retrieve import open_index
+from softwarp.index.index import open_index
 from softwarp.serve import map_file
 from softwarp.serve.map_file import (
     COLUMNS,

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from support.tiny_index import glyph_index, vector_index
 
 from softwarp.events import Progress
-from softwarp.retrieve import open_index
+from softwarp.index.index import open_index
 from softwarp.serve.app import create_app
 from softwarp.serve.live import Job
 from softwarp.serve.map_file import POINT

@@ -4,10 +4,10 @@ import pytest
 from support.results import result
 from support.tiny_runs import Steps, tiny
 
-from softwarp.repeats import summarise
-from softwarp.runs import Run
+from softwarp.runs.repeats import summarise
+from softwarp.runs.run import Run
 from softwarp.studies import demo
-from softwarp.train import StoppedError
+from softwarp.training.train import StoppedError
 
 STEPS = 12  # of a tiny run
 

@@ -8,7 +8,7 @@ import torch
 from support.tiny_runs import PHASE, tiny
 
 from softwarp.studies import geometry
-from softwarp.train import train
+from softwarp.training.train import train
 
 
 def test_distances_are_to_the_own_and_the_nearest_other_centre():

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import dropout_strength
 import pytest
 import torch
 from PIL import Image
 from support.results import finished_run
 
 from softwarp.data.corruptions import CORRUPTIONS, HEAVY, corrupt
-from softwarp.studies import dropout_strength, noise
+from softwarp.studies import noise
 from softwarp.studies.published import TABLE_4
 
 

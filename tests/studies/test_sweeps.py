@@ -7,11 +7,10 @@ from support.results import result
 from support.study_rows import ABOUT, row, verdicts
 from support.tiny_runs import tiny
 
-from softwarp import variants
 from softwarp.figures import svg
-from softwarp.studies import alpha, delta, load_study, phases, slopes
-from softwarp.sweeps import collect_sweep, flattest, numbers, summarise_sweep, sweep_table
-from softwarp.variants import Outcome
+from softwarp.studies import alpha, delta, load_study, phases, slopes, variants
+from softwarp.studies.sweeps import collect_sweep, flattest, numbers, summarise_sweep, sweep_table
+from softwarp.studies.variants import Outcome
 
 RISE_AND_FALL = (0.5, 0.6, 0.7, 0.701, 0.7, 0.6)
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app
 from softwarp.studies import toy, toy_training
-from softwarp.train import StoppedError
+from softwarp.training.train import StoppedError
 
 PLAN = {"rounds": 3, "steps": 2, "seeds": 1}
 

@@ -18,11 +18,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from safetensors.torch import load_file
 
-from softwarp import embed_files
-from softwarp.embed_tree import embed_tree
-from softwarp.index_store import Store
-from softwarp.retrieve import build, open_index
-from softwarp.train import train
+from softwarp.index import embed_files
+from softwarp.index.embed_tree import embed_tree
+from softwarp.index.index import build, open_index
+from softwarp.index.store import Store
+from softwarp.training.train import train
 from support.tiny_index import glyph_files, state
 from support.tiny_runs import PHASE, tiny
 

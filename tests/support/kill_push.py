@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from softwarp import remote
 from softwarp.events import Progress
-from softwarp.index_store import NewItem
-from softwarp.remote import open_remote, push
-from softwarp.retrieve import open_index
+from softwarp.index import remote
+from softwarp.index.index import open_index
+from softwarp.index.remote import open_remote, push
+from softwarp.index.store import NewItem
 from support.databases import databases
 from support.tiny_index import vector_index
 

@@ -14,8 +14,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from softwarp.data.glyphs import load_glyphs
-from softwarp.runs import Run
-from softwarp.train import train
+from softwarp.runs.run import Run
+from softwarp.training.train import train
 from support.kills import kill_midway
 from support.tiny_runs import PHASE, outcome, tiny
 

@@ -14,8 +14,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from softwarp.index_store import NewItem
-from softwarp.retrieve import create, open_index
+from softwarp.index.index import create, open_index
+from softwarp.index.store import NewItem
 from support.tiny_index import brute_force
 
 DIMENSIONS, K = 8, 10

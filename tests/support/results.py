@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from softwarp.recipe import parse_recipe
-from softwarp.runs import Counts, Result, Run
+from softwarp.recipe.schema import parse_recipe
+from softwarp.runs.run import Counts, Result, Run
 
 RECIPE = parse_recipe(
     {

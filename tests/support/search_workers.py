@@ -15,7 +15,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from optuna.trial import TrialState
 
-from softwarp import trial_queue, tune
+from softwarp.tuning import search as tune
+from softwarp.tuning import trial_queue
 from support.tiny_runs import PHASE, tiny
 
 RECIPE = tiny(phases=[PHASE])

@@ -19,9 +19,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from softwarp import processes
-from softwarp import train as training
 from softwarp.data.glyphs import load_glyphs
-from softwarp.recipe import Recipe
+from softwarp.recipe.schema import Recipe
+from softwarp.training import train as training
 from support.tiny_runs import PHASE, Steps, tiny
 
 LOSS = {

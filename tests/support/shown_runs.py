@@ -2,7 +2,7 @@
 
 import torch
 
-from softwarp.runs import Counts, Item, Run
+from softwarp.runs.run import Counts, Item, Run
 from support.pictures import jpeg, noise
 from support.results import result
 from support.tiny_runs import PHASE, tiny

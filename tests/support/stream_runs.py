@@ -9,10 +9,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from softwarp import processes
-from softwarp import train as training
-from softwarp.overrides import override
-from softwarp.recipe import parse_recipe
-from softwarp.recipe_files import read_settings
+from softwarp.recipe.files import read_settings
+from softwarp.recipe.overrides import override
+from softwarp.recipe.schema import parse_recipe
+from softwarp.training import train as training
 from support.sharded_runs import in_processes, note, stopped_after
 
 

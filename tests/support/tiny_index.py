@@ -5,11 +5,11 @@ import torch
 from PIL import Image
 
 from softwarp.data.glyphs import STYLES, load_glyphs
-from softwarp.index_store import NewItem
-from softwarp.index_updates import fingerprint
+from softwarp.index.index import create
+from softwarp.index.store import NewItem
+from softwarp.index.updates import fingerprint
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
-from softwarp.retrieve import create
 
 
 def glyph_files(root, *, first=None, classes=6, styles=4):

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 from softwarp.events import Progress
-from softwarp.overrides import dump_recipe
-from softwarp.recipe import parse_recipe
-from softwarp.runs import Run
+from softwarp.recipe.overrides import dump_recipe
+from softwarp.recipe.schema import parse_recipe
+from softwarp.runs.run import Run
 
 PHASE = {"epochs": 1, "learning_rate": 0.005, "proxy_learning_rate": 0.02}
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from softwarp import benchmark, reality_check, reality_table
-from softwarp.tasks import work
+from softwarp.fair import benchmark, reality_check, reality_table
+from softwarp.fair.tasks import work
 from support.tiny_runs import PHASE, tiny
 
 LOSSES = ("euclidean_softmax", "proxy_nca_pp")

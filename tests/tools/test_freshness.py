@@ -6,7 +6,7 @@ from pathlib import Path
 import freshness
 import pytest
 
-from softwarp.provenance import RULES
+from softwarp.runs.provenance import RULES
 
 ROOT = Path(__file__).parents[2]
 RESULTS = {path.stem: path for path in sorted((ROOT / "results").glob("*.json"))}

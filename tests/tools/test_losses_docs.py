@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from losses_docs import learned, page
+from losses_on_glyphs import losses_to_study
 
 from softwarp.losses import LOSSES, TripletLoss
-from softwarp.studies.losses_on_glyphs import losses_to_study
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "results" / "losses_on_glyphs.json"

@@ -7,7 +7,7 @@ import pytest
 from paper_docs import TITLES, page, results, row
 
 from softwarp.commands.paper_table import TABLES
-from softwarp.recipe_files import find_recipe, read_recipe, read_settings, recipe_names
+from softwarp.recipe.files import find_recipe, read_recipe, read_settings, recipe_names
 from softwarp.studies import listed_studies
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,1 @@
+"""One file per command: options in, events and tables out, nothing else."""

@@ -13,11 +13,11 @@ from softwarp.commands.recipes import Depth
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.benchmark import Benchmark
-    from softwarp.cost import Training
-    from softwarp.recipe import Recipe
-    from softwarp.step_batches import Room
+    from softwarp.fair.benchmark import Benchmark
+    from softwarp.fair.cost import Training
+    from softwarp.recipe.schema import Recipe
     from softwarp.tables import Table
+    from softwarp.training.step_batches import Room
 
 TRIALS = 10  # without --trials
 
@@ -65,7 +65,10 @@ def benchmark(
         raise ValueError("name the losses to compare: --losses arcface,hist, or --losses all")
     from rich.console import Console
 
-    from softwarp.benchmark import (
+    from softwarp.commands.plans import fit_study
+    from softwarp.commands.progress import bars_until_stopped, note
+    from softwarp.commands.recipes import choose, protocol_of
+    from softwarp.fair.benchmark import (
         frozen_recipe,
         judged_once,
         open_benchmark,
@@ -74,14 +77,11 @@ def benchmark(
         recipe_for_each,
         tasks_of,
     )
-    from softwarp.commands.plans import fit_study
-    from softwarp.commands.progress import bars_until_stopped, note
-    from softwarp.commands.recipes import choose, protocol_of
+    from softwarp.fair.tasks import work
     from softwarp.files import check_writable, write_json
     from softwarp.report.benchmark import benchmark_table, marks_note, search_lines, verdict
     from softwarp.report.write import write_report
-    from softwarp.step_batches import fit_batches, room_of
-    from softwarp.tasks import work
+    from softwarp.training.step_batches import fit_batches, room_of
 
     named, images = (data, None) if data is None or not _is_images(data) else (None, Path(data))
     name, recipe = choose([*([named] if named else []), *(words or [])], images, "test", depth)
@@ -127,8 +127,8 @@ def benchmark(
 def _able(names: list[str], base: "Recipe", *, everything: bool) -> list[str]:
     """The losses that the search has classes enough for; others are left out of all, or refused if named."""
     from softwarp.commands.progress import note
-    from softwarp.step_batches import divide_able, room_of
-    from softwarp.tune import judged_recipe
+    from softwarp.training.step_batches import divide_able, room_of
+    from softwarp.tuning.search import judged_recipe
 
     try:
         room = room_of(judged_recipe(base, objective="map@r", prune=True))
@@ -148,15 +148,15 @@ def _next(outcome: "Benchmark", recipes: "dict[str, Recipe]", output: Path, imag
     Where no loss beats the frozen features, it is the one that searches with these.
     """
     from softwarp.files import write_text
-    from softwarp.overrides import dump_recipe
-    from softwarp.tune import apply
+    from softwarp.recipe.overrides import dump_recipe
+    from softwarp.tuning.search import apply
 
     best, part = outcome.entries[0], recipes[outcome.entries[0].loss].data
     write_text(output / "best.yaml", dump_recipe(apply(recipes[best.loss], best.settings)))
     pair = outcome.against_frozen(best.loss)
     if pair is not None and pair.difference <= 0 and images is not None and part.name in ("folder", "csv"):
-        from softwarp.benchmark import FROZEN
         from softwarp.commands.train import index_command
+        from softwarp.fair.benchmark import FROZEN
 
         # The features that were judged: at the same crop, and untrained ones if these were.
         return index_command(output / FROZEN / f"seed-{recipes[best.loss].seed}", images, part.depth)
@@ -173,8 +173,8 @@ def write_files(folder: Path, name: str, shown: "Table") -> None:
 
 def _trainings(seeds: int) -> "Callable[[Mapping[str, Recipe], int], list[Training]]":
     """What a benchmark with these recipes and so many trials trains."""
-    from softwarp.cost import Training
-    from softwarp.tune import judged_recipe
+    from softwarp.fair.cost import Training
+    from softwarp.tuning.search import judged_recipe
 
     def of(recipes: "Mapping[str, Recipe]", trials: int) -> "list[Training]":
         trainings = []
@@ -189,8 +189,8 @@ def _trainings(seeds: int) -> "Callable[[Mapping[str, Recipe], int], list[Traini
 
 def _batches(recipe: "Recipe", room: "Room") -> str:
     from softwarp.commands.plans import batch_line
-    from softwarp.step_batches import fit_batches, room_of
-    from softwarp.tune import judged_recipe
+    from softwarp.training.step_batches import fit_batches, room_of
+    from softwarp.tuning.search import judged_recipe
 
     searched = judged_recipe(recipe, objective="map@r", prune=True)
     there = room_of(searched)

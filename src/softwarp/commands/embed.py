@@ -44,7 +44,7 @@ def embed(
     listed = paths == [Path("-")]
     places = _from_stdin() if listed else paths
     with updating(f"what is embedded is kept in {output}.part") as on_event:
-        from softwarp.embed_tree import embed_tree
+        from softwarp.index.embed_tree import embed_tree
 
         changes = embed_tree(model, places, output, listed=listed, depth=depth, on_event=on_event)
     report_broken(changes)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from torch import Tensor
 
-    from softwarp.embedding_files import Tables
+    from softwarp.data.embedding_files import Tables
 
 ARRAYS = ("embeddings", "labels", "gallery", "gallery_labels")
 
@@ -98,8 +98,8 @@ def evaluate(
     95% intervals come from a bootstrap over classes. docs/metrics.md gives every definition.
     """
     from softwarp.commands.progress import share_bar
-    from softwarp.embedding_files import load_tables
-    from softwarp.evaluate import measure
+    from softwarp.data.embedding_files import load_tables
+    from softwarp.evaluation import measure
     from softwarp.memory import freed_memory_kept
 
     _refuse_images(source)
@@ -153,8 +153,8 @@ def _refuse_images(source: Path) -> None:
 
 def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """Return the embeddings of a run and the settings with which it measured them when it ended."""
-    from softwarp.evaluate import ks_within
-    from softwarp.runs import Run
+    from softwarp.evaluation import ks_within
+    from softwarp.runs.run import Run
 
     run = Run(folder)
     arrays, settings, result = run.load_embeddings(), run.recipe(), run.result()

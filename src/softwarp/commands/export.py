@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from softwarp.export import Quantised
-    from softwarp.export_check import Check, Images
+    from softwarp.export.check import Check, Images
+    from softwarp.export.formats import Quantised
     from softwarp.inference import EmbeddingModel
 
 
@@ -62,7 +62,7 @@ def export(
     caller needs to know (resize, crop, distance) is in the metadata. A file that differs from torch by more
     than rounding is not written; for int8, recall before and after is printed.
     """
-    from softwarp.export_check import check_images
+    from softwarp.export.check import check_images
     from softwarp.inference import load
 
     _check_options(to, output, quantise, licence, push)
@@ -77,7 +77,7 @@ def export(
 def _check_options(
     to: Format, output: Path, quantise: Quantisation | None, licence: str | None, push: str | None
 ) -> None:
-    from softwarp.export import SUFFIXES
+    from softwarp.export.formats import SUFFIXES
 
     if quantise and to is not Format.onnx:
         raise ValueError(f"--quantise needs --to onnx, not {to.value}")
@@ -89,8 +89,8 @@ def _check_options(
 
 
 def _export_file(to: Format, model: "EmbeddingModel", output: Path, images: "Images", *, int8: bool) -> None:
-    from softwarp import export as formats
-    from softwarp.export_check import compare
+    from softwarp.export import formats
+    from softwarp.export.check import compare
     from softwarp.files import atomic_write
 
     if to is Format.onnx:
@@ -116,10 +116,10 @@ def _export_file(to: Format, model: "EmbeddingModel", output: Path, images: "Ima
 def _export_folder(
     run: str, model: "EmbeddingModel", output: Path, images: "Images", licence: str | None, name: str | None
 ) -> None:
-    from softwarp.export import push, write_model_folder
-    from softwarp.export_check import compare
+    from softwarp.export.check import compare
+    from softwarp.export.formats import push, write_model_folder
     from softwarp.inference import load
-    from softwarp.runs import Run
+    from softwarp.runs.run import Run
 
     with TemporaryDirectory() as draft:  # what is written must be what load reads
         write_model_folder(Path(draft), Run(Path(run)), model, licence=licence)
@@ -133,7 +133,7 @@ def _export_folder(
 
 def _report(check: "Check", to: Format) -> None:
     """Print how close the export is to torch; raise a ValueError if it is not."""
-    from softwarp.export_check import NEIGHBOURS
+    from softwarp.export.check import NEIGHBOURS
 
     figures = f"largest difference {check.difference:.1e} (of embeddings up to {check.largest:.1f})"
     if not check.close():
@@ -163,7 +163,7 @@ def _size(count: int) -> str:
 
 
 def _say_next(to: Format, model: "EmbeddingModel", output: Path) -> None:
-    from softwarp.export import INPUT, timm_name
+    from softwarp.export.formats import INPUT, timm_name
 
     if to is Format.onnx:
         typer.echo(f"next: onnxruntime.InferenceSession({str(output)!r}).run(None, {{{INPUT!r}: pixels}})")

@@ -12,8 +12,8 @@ from softwarp.commands import index_insights
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.index_updates import Changes
-    from softwarp.retrieve import Index
+    from softwarp.index.index import Index
+    from softwarp.index.updates import Changes
 
 
 class _BuildByDefault(TyperGroup):
@@ -72,7 +72,7 @@ def build(
     from softwarp.commands.index_progress import updating
 
     with updating(f"what is embedded is kept in {output}") as on_event:
-        from softwarp.retrieve import build as build_index
+        from softwarp.index.index import build as build_index
 
         index = build_index(
             model,
@@ -105,8 +105,8 @@ def push(
     from softwarp.commands.index_progress import updating
 
     with updating("what has arrived stays") as on_event:
-        from softwarp.remote import push as push_index
-        from softwarp.retrieve import open_index
+        from softwarp.index.index import open_index
+        from softwarp.index.remote import push as push_index
 
         done = push_index(open_index(index), to, remove_missing=remove_missing, on_event=on_event)
     counts = {"sent": done.sent, "removed": done.removed, "unchanged": done.unchanged}
@@ -121,7 +121,7 @@ def add(index: Folder, paths: Paths) -> None:
     from softwarp.commands.index_progress import updating
 
     with updating(f"what is embedded is kept in {index}") as on_event:
-        from softwarp.retrieve import open_index
+        from softwarp.index.index import open_index
 
         opened = open_index(index)
         opened.add(paths, on_event=on_event)
@@ -131,7 +131,7 @@ def add(index: Folder, paths: Paths) -> None:
 @app.command()
 def remove(index: Folder, paths: Paths) -> None:
     """Remove images, or all of a folder or CSV file; refresh does not bring them back, add does."""
-    from softwarp.retrieve import open_index
+    from softwarp.index.index import open_index
 
     opened = open_index(index)
     if not opened.remove(paths).removed:
@@ -150,7 +150,7 @@ def refresh(
     from softwarp.commands.index_progress import updating
 
     with updating(f"what is embedded is kept in {index}") as on_event:
-        from softwarp.retrieve import open_index
+        from softwarp.index.index import open_index
 
         opened = open_index(index)
         opened.refresh(remove_missing=remove_missing, on_event=on_event)
@@ -164,8 +164,8 @@ def info(
 ) -> None:
     """Say what an index holds: images, classes, model, kind, folders, size, when it was last changed."""
     from softwarp.commands.index_progress import note_damage
-    from softwarp.index_info import describe
-    from softwarp.retrieve import open_index
+    from softwarp.index.index import open_index
+    from softwarp.index.info import describe
 
     opened = open_index(index)
     about = describe(opened)
@@ -198,8 +198,8 @@ def apply(
     Refresh leaves corrected labels as they are. The same command again changes nothing.
     """
     from softwarp.commands.progress import note
-    from softwarp.corrections import apply, beside
-    from softwarp.retrieve import open_index
+    from softwarp.index.corrections import apply, beside
+    from softwarp.index.index import open_index
 
     opened = open_index(index)
     file = labels or beside(index)

@@ -10,11 +10,11 @@ import typer
 from softwarp.commands.numbers import finite
 
 if TYPE_CHECKING:
-    from softwarp.classify import Calibration
-    from softwarp.insights import Group
+    from softwarp.index.classify import Calibration
+    from softwarp.index.index import Index
+    from softwarp.index.insights import Group
     from softwarp.report.page import Group as Section
     from softwarp.report.page import Tile
-    from softwarp.retrieve import Index
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # heads and rows
 
@@ -45,8 +45,8 @@ def duplicates(
     from softwarp.commands.index_progress import updating
 
     with updating("nothing is written") as on_event:
-        from softwarp.insights import duplicates
-        from softwarp.retrieve import open_index
+        from softwarp.index.index import open_index
+        from softwarp.index.insights import duplicates
 
         index = open_index(folder)
         found = duplicates(index, threshold, on_event=on_event)
@@ -75,8 +75,8 @@ def clusters(
     from softwarp.commands.index_progress import updating
 
     with updating("nothing is written") as on_event:
-        from softwarp.insights import clusters
-        from softwarp.retrieve import open_index
+        from softwarp.index.index import open_index
+        from softwarp.index.insights import clusters
 
         index = open_index(folder)
         groups = clusters(index, k=k, fineness=fineness, on_event=on_event)
@@ -95,8 +95,8 @@ def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = N
     from softwarp.commands.index_progress import updating
 
     with updating("nothing is written") as on_event:
-        from softwarp.insights import outliers
-        from softwarp.retrieve import open_index
+        from softwarp.index.index import open_index
+        from softwarp.index.insights import outliers
 
         index = open_index(folder)
         found = outliers(index, k, on_event=on_event)
@@ -151,17 +151,17 @@ def classify(
     of classes that the index does not have. An image that is less sure than 95% of the index's own is none
     of these.
     """
-    from softwarp.classify import calibrate
-    from softwarp.classify import classify as answer
     from softwarp.data.decode import read_content, read_image
-    from softwarp.retrieve import open_index
+    from softwarp.index.classify import calibrate
+    from softwarp.index.classify import classify as answer
+    from softwarp.index.index import open_index
 
     index = open_index(folder)
     for query in queries:
         read_image(query)  # a broken one is named before anything is computed
     calibration = calibrate(index, k, false_rejection=false_rejection, false_acceptance=false_acceptance)
     vectors = index.model().embed(queries).numpy()
-    from softwarp.embed_files import digest_of
+    from softwarp.index.embed_files import digest_of
 
     digests = [digest_of(read_content(query)) for query in queries]
     answers = answer(index, vectors, k, calibration=calibration, digests=[each.hex() for each in digests])
@@ -293,7 +293,7 @@ def _answered(
     index: "Index", query: Path, title: str, ids: Sequence[int], distances: Sequence[float]
 ) -> "Section":
     from softwarp.data.decode import read_image
-    from softwarp.embed_files import thumbnail_of
+    from softwarp.index.embed_files import thumbnail_of
     from softwarp.report.page import Group as Section
     from softwarp.report.page import Tile, data_uri
 

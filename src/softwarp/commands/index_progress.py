@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from softwarp.events import OnEvent
-    from softwarp.index_updates import Changes
-    from softwarp.remote import RemoteIndex
-    from softwarp.retrieve import Index
+    from softwarp.index.index import Index
+    from softwarp.index.remote import RemoteIndex
+    from softwarp.index.updates import Changes
 
 SHOWN = 100  # broken files
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from softwarp.losses import card_of
 from softwarp.losses.contract import Training
-from softwarp.overrides import change_loss
-from softwarp.recipe import parse_recipe
+from softwarp.recipe.overrides import change_loss
+from softwarp.recipe.schema import parse_recipe
 
 LARGE_EPS = 0.1  # of an optimizer: with it Adam is nearly SGD with momentum, and learning rates are large
 

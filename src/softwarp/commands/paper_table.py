@@ -35,7 +35,7 @@ def read_table(number: int) -> dict[str, Any]:
     >>> read_table(1)["groups"][1]["rows"][0]["recipes"]["cub"]
     'cub_proxy_nca_pp'
     """
-    from softwarp.recipe_files import read_settings
+    from softwarp.recipe.files import read_settings
 
     if number not in TABLES:
         known = ", ".join(f"--table {each}" for each in TABLES)

@@ -11,9 +11,9 @@ import typer
 from softwarp.files import write_json
 
 if TYPE_CHECKING:
-    from softwarp.cost import Cost, Pace, Training
-    from softwarp.recipe import Recipe
-    from softwarp.step_batches import Room
+    from softwarp.fair.cost import Cost, Pace, Training
+    from softwarp.recipe.schema import Recipe
+    from softwarp.training.step_batches import Room
 
 BudgetOption = Annotated[
     str | None,
@@ -66,8 +66,8 @@ def fit_study(
         trials: as given on the command line; None takes the usual number, or fewer if the budget is short.
         dry_run: asks what would fit, whatever the folder holds.
     """
-    from softwarp.budget import parse_budget
-    from softwarp.cost import time_steps
+    from softwarp.fair.cost import time_steps
+    from softwarp.training.budget import parse_budget
 
     limit = None if budget is None else parse_budget(budget)
     most = _epochs(next(iter(recipes.values())))
@@ -99,7 +99,7 @@ def _kept(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
                 f"{folder} holds a study that was made without --budget; omit it, or choose another --output"
             )
         return None
-    from softwarp.overrides import difference_of
+    from softwarp.recipe.overrides import difference_of
 
     found: dict[str, Any] = json.loads(file.read_text())
     if difference := difference_of(found["asked"], dict(asked)):
@@ -119,7 +119,7 @@ def _first_that_fits(
     asked: dict[str, Any],
 ) -> Plan:
     """The first way that fits, or the last one if none does."""
-    from softwarp.cost import cost_of
+    from softwarp.fair.cost import cost_of
 
     for epochs, number in ways:
         chosen = {name: _shortened(each, epochs) for name, each in recipes.items()}
@@ -153,7 +153,7 @@ def batch_line(steps: "Sequence[tuple[str, Recipe, Room]]") -> str:
     Args:
         steps: name, recipe with its batches fitted, and what it trains on.
     """
-    from softwarp.step_batches import in_words
+    from softwarp.training.step_batches import in_words
 
     parts = [
         f"{name} {in_words(recipe.batches)}, from {room.classes} classes ({room.images} images)"

@@ -45,7 +45,7 @@ def listening(stopped: Callable[[KeyboardInterrupt], str]) -> "Iterator[OnEvent]
 
 def bars_until_stopped(folder: Path) -> "AbstractContextManager[OnEvent]":
     """Return `listening` with a line on what is kept of the trainings in a folder, and how to resume."""
-    from softwarp.train import StoppedError
+    from softwarp.training.train import StoppedError
 
     return listening(lambda error: _how_to_resume(folder, isinstance(error, StoppedError)))
 

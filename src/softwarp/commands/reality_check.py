@@ -15,8 +15,8 @@ from softwarp.files import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from softwarp.cost import Training
-    from softwarp.recipe import Recipe
+    from softwarp.fair.cost import Training
+    from softwarp.recipe.schema import Recipe
     from softwarp.tables import Table
 
 TRIALS = 50  # without --trials, as in the paper
@@ -60,19 +60,19 @@ def reality_check(
     """
     from rich.console import Console
 
-    from softwarp.benchmark import parse_losses, recipe_for_each
     from softwarp.commands.benchmark import write_files
     from softwarp.commands.plans import fit_study
     from softwarp.commands.progress import bars_until_stopped, note
+    from softwarp.fair.benchmark import parse_losses, recipe_for_each
+    from softwarp.fair.reality_check import check_protocol, open_reality_check, tasks_of
+    from softwarp.fair.reality_table import read_reality_check
+    from softwarp.fair.tasks import work
     from softwarp.files import check_writable, write_json
-    from softwarp.overrides import override
-    from softwarp.reality_check import check_protocol, open_reality_check, tasks_of
-    from softwarp.reality_table import read_reality_check
-    from softwarp.recipe import parse_recipe
-    from softwarp.recipe_files import find_recipe, read_settings
+    from softwarp.recipe.files import find_recipe, read_settings
+    from softwarp.recipe.overrides import override
+    from softwarp.recipe.schema import parse_recipe
     from softwarp.report.benchmark import published_table, reality_table, search_lines
     from softwarp.report.write import write_report
-    from softwarp.tasks import work
 
     path, changes = find_recipe(recipe), [word for word in words if "=" in word]
     losses = parse_losses(",".join(word for word in words if "=" not in word), fewest=1)
@@ -139,10 +139,10 @@ def _show(console: "Console", shown: "Table") -> None:
 
 def _checked(recipes: "dict[str, Recipe]", folder: Path) -> "tuple[dict[str, Recipe], str, str]":
     """The recipes, batches fitted to all training classes; the hash of the images; the batches in words."""
-    from softwarp.benchmark import judged_once
     from softwarp.commands.plans import batch_line
-    from softwarp.step_batches import fit_batches, room_of
-    from softwarp.tune import check_steps, fold_runs
+    from softwarp.fair.benchmark import judged_once
+    from softwarp.training.step_batches import fit_batches, room_of
+    from softwarp.tuning.search import check_steps, fold_runs
 
     first = next(iter(recipes.values()))
     whole = room_of(judged_once(first))
@@ -160,9 +160,9 @@ def _trainings(
     recipes: "Mapping[str, Recipe]", trials: int, *, folder: Path, reproductions: int
 ) -> "list[Training]":
     """What a reality check trains; phases that end at their plateaus count at their full length."""
-    from softwarp.cost import Training
-    from softwarp.reality_check import complete_recipe
-    from softwarp.tune import fold_runs
+    from softwarp.fair.cost import Training
+    from softwarp.fair.reality_check import complete_recipe
+    from softwarp.tuning.search import fold_runs
 
     trainings = []
     for recipe in recipes.values():

@@ -7,7 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from softwarp.data.splits import Judged
-    from softwarp.recipe import Recipe
+    from softwarp.recipe.schema import Recipe
 
 Words = Annotated[
     list[str] | None,
@@ -43,7 +43,7 @@ def recipes(
     from rich.console import Console
     from rich.table import Column, Table
 
-    from softwarp.recipe_files import find_recipe, read_recipe, recipe_names
+    from softwarp.recipe.files import find_recipe, read_recipe, recipe_names
 
     heads = [Column(head, no_wrap=head in ("recipe", "loss"), overflow="fold") for head in HEADS]
     listed = Table(
@@ -67,7 +67,7 @@ def show(
     depth: Depth = None,
 ) -> None:
     """Print a recipe in full, with every default and with changes like phases.0.epochs=5."""
-    from softwarp.overrides import dump_recipe
+    from softwarp.recipe.overrides import dump_recipe
 
     typer.echo(dump_recipe(choose(words or [], data, None, depth)[1]), nl=False)
 
@@ -77,9 +77,9 @@ def choose(
 ) -> "tuple[str, Recipe]":
     """Return a name for the run, and its recipe, from the words and options on the command line."""
     from softwarp.losses import LOSSES
-    from softwarp.overrides import change_loss, override
-    from softwarp.recipe import parse_recipe
-    from softwarp.recipe_files import find_recipe, read_settings
+    from softwarp.recipe.files import find_recipe, read_settings
+    from softwarp.recipe.overrides import change_loss, override
+    from softwarp.recipe.schema import parse_recipe
 
     if depth is not None:
         words = [*words, f"data.depth={depth}"]
@@ -93,7 +93,7 @@ def choose(
     if names and names[0] in LOSSES and not Path(names[0]).is_file():
         raise ValueError(f"{names[0]} is a loss, not a recipe; use loss.name={names[0]}")
     if data is not None:
-        from softwarp.own_data import settings_for
+        from softwarp.training.own_images import settings_for
 
         name, source = data.resolve().name.removesuffix(".csv"), f"recipe for {data}"
         judged: Judged = "validation" if protocol == "validation" else "test"
@@ -128,7 +128,7 @@ def protocol_of(recipe: "Recipe") -> str:
 
 def _depth(changes: list[str]) -> int | None:
     """data.depth from the command line, needed to read a folder before there is a recipe."""
-    from softwarp.overrides import override
+    from softwarp.recipe.overrides import override
 
     settings = override({"data": {}}, [change for change in changes if change.startswith("data.depth=")])
     depth = settings["data"].get("depth")

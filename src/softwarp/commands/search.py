@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
-    from softwarp.index_store import Item
-    from softwarp.remote import RemoteIndex
-    from softwarp.retrieve import Index
+    from softwarp.index.index import Index
+    from softwarp.index.remote import RemoteIndex
+    from softwarp.index.store import Item
 
 
 SAME = "same file as the query"
@@ -45,9 +45,9 @@ def search(
         raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
     from softwarp.commands.index_progress import note_damage
     from softwarp.data.decode import read_image
-    from softwarp.index_queries import parse_where
-    from softwarp.remote import is_remote, open_remote
-    from softwarp.retrieve import open_index
+    from softwarp.index.index import open_index
+    from softwarp.index.queries import parse_where
+    from softwarp.index.remote import is_remote, open_remote
 
     # What can be wrong is named before the model is loaded, and torch with it.
     parse_where(where or ())
@@ -85,7 +85,7 @@ def _found(
     index: "Index | RemoteIndex", query: Path, answer: "list[tuple[Item, float]]"
 ) -> list[dict[str, Any]]:
     from softwarp.data.decode import read_content
-    from softwarp.embed_files import digest_of
+    from softwarp.index.embed_files import digest_of
 
     digest = digest_of(read_content(query)).hex()
     return [
@@ -149,7 +149,7 @@ def _write_page(
     found: list[list[dict[str, Any]]],
 ) -> None:
     from softwarp.data.decode import read_image
-    from softwarp.embed_files import thumbnail_of
+    from softwarp.index.embed_files import thumbnail_of
     from softwarp.report.page import Group, Tile, data_uri, write_gallery
 
     def tile(jpeg: bytes, name: str, label: str = "", distance: float | None = None) -> Tile:

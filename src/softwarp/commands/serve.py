@@ -37,7 +37,7 @@ def serve(
     """
     _need_packages()
     from softwarp.commands.index_progress import note_damage
-    from softwarp.retrieve import open_index
+    from softwarp.index.index import open_index
 
     token = _token(token, host)
     index = open_index(folder)

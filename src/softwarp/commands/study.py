@@ -87,12 +87,12 @@ def run_study(
     """Run a study; write what it found and print its table."""
     from rich.console import Console
 
-    from softwarp.claims import OUR_READING
     from softwarp.commands.benchmark import write_files
     from softwarp.commands.progress import bars_until_stopped
     from softwarp.figures import write_drawing
     from softwarp.files import write_json
-    from softwarp.runs import environment
+    from softwarp.report.claims import OUR_READING
+    from softwarp.runs.run import environment
 
     with bars_until_stopped(folder) as on_event:
         found = module.main(**options, output=folder, quick=quick, on_event=on_event)

@@ -12,9 +12,9 @@ from softwarp.commands.recipes import Depth, Words, choose, protocol_of
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.recipe import DataPart, Recipe
-    from softwarp.repeats import Repeats
-    from softwarp.runs import Result
+    from softwarp.recipe.schema import DataPart, Recipe
+    from softwarp.runs.repeats import Repeats
+    from softwarp.runs.run import Result
     from softwarp.tables import Table
 
 
@@ -71,9 +71,9 @@ def train(
         from softwarp import processes
         from softwarp.data.tables import find_root
         from softwarp.files import check_writable
-        from softwarp.overrides import dump_recipe
-        from softwarp.repeats import summarise
-        from softwarp.runs import Run
+        from softwarp.recipe.overrides import dump_recipe
+        from softwarp.runs.repeats import summarise
+        from softwarp.runs.run import Run
 
         name, recipe = choose(words or [], data, protocol, depth)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
@@ -125,8 +125,8 @@ def train(
 
 def _check_seeds(recipe: "Recipe", folder: Path, seeds: int) -> None:
     """Raise a ValueError if a later seed's folder holds another run, before the first seed trains."""
-    from softwarp.runs import Run
-    from softwarp.step_batches import room_of
+    from softwarp.runs.run import Run
+    from softwarp.training.step_batches import room_of
 
     places = {seed: Run(folder / f"seed-{seed}") for seed in range(recipe.seed, recipe.seed + seeds)}
     begun = {seed: run for seed, run in places.items() if seeds > 1 and run.started()}
@@ -139,7 +139,7 @@ def _check_seeds(recipe: "Recipe", folder: Path, seeds: int) -> None:
 
 def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
     from softwarp.commands.progress import bars_until_stopped
-    from softwarp.train import train
+    from softwarp.training.train import train
 
     with bars_until_stopped(folder) as on_event:
         return train(recipe, folder, resume=resume, on_event=on_event).result()
@@ -168,7 +168,7 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, p
     from rich.console import Console
 
     from softwarp.commands.progress import note
-    from softwarp.repeats import write_repeats
+    from softwarp.runs.repeats import write_repeats
 
     if len(repeats.runs) > 1:
         write_repeats(folder, repeats)

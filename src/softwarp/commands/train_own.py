@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softwarp import processes
-from softwarp.budget import (
+from softwarp.commands.progress import note
+from softwarp.data.sources import load_source
+from softwarp.files import write_json
+from softwarp.memory import freed_memory_kept
+from softwarp.recipe.overrides import check_batches, difference_of, write_out
+from softwarp.runs.run import Run
+from softwarp.training.budget import (
     Pace,
     Plan,
     Work,
@@ -18,16 +24,10 @@ from softwarp.budget import (
     parse_budget,
     whole_looks,
 )
-from softwarp.choice import choose, fold_recipes, read_looks, trained_as, why_not
-from softwarp.commands.progress import note
-from softwarp.data.sources import load_source
-from softwarp.files import write_json
-from softwarp.job import build_batches, prepare, start_accelerator
-from softwarp.memory import freed_memory_kept
-from softwarp.overrides import check_batches, difference_of, write_out
-from softwarp.own_data import resize_for
-from softwarp.runs import Run
-from softwarp.step_batches import in_words
+from softwarp.training.choice import choose, fold_recipes, read_looks, trained_as, why_not
+from softwarp.training.job import build_batches, prepare, start_accelerator
+from softwarp.training.own_images import resize_for
+from softwarp.training.step_batches import in_words
 
 # What plan and choice decide, so that it may differ from what an earlier budget left.
 SETTLED = ("data.crop", "data.resize", "phases.0.epochs", "optimizer.wise_ft")
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import torch
 
     from softwarp.data.sources import Source
-    from softwarp.recipe import DataPart, Recipe
+    from softwarp.recipe.schema import DataPart, Recipe
 
 
 def settle(

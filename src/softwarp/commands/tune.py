@@ -16,9 +16,9 @@ from softwarp.commands.recipes import Depth, Words, choose, protocol_of
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.cost import Training
-    from softwarp.recipe import Recipe
-    from softwarp.tune import Study
+    from softwarp.fair.cost import Training
+    from softwarp.recipe.schema import Recipe
+    from softwarp.tuning.search import Study
 
 TRIALS = 30  # without --trials and --hours
 
@@ -81,7 +81,7 @@ def tune(
     folder = output or Path("runs") / f"{name}-tune"
     if hours is not None and budget is not None:
         raise ValueError("--hours and --budget exclude each other: choose one")
-    from softwarp.tune import check_search, search, space_of
+    from softwarp.tuning.search import check_search, search, space_of
 
     ranges = space_of(recipe, changes) if strategy is None else {}
     check_search(
@@ -103,7 +103,7 @@ def tune(
 
     with bars_until_stopped(folder) as on_event:
         if strategy == "paper":
-            from softwarp.paper_strategy import search_like_the_paper
+            from softwarp.tuning.paper_strategy import search_like_the_paper
 
             studies, best = search_like_the_paper(
                 recipe, folder, changes=changes, on_event=on_event, **options
@@ -130,8 +130,8 @@ def _plan(
     from softwarp.commands.plans import batch_line, fit_study
     from softwarp.commands.progress import note
     from softwarp.files import check_writable
-    from softwarp.step_batches import fit_batches, room_of
-    from softwarp.tune import check_steps, fold_runs, judged_recipe
+    from softwarp.training.step_batches import fit_batches, room_of
+    from softwarp.tuning.search import check_steps, fold_runs, judged_recipe
 
     judged = judged_recipe(recipe, objective="map@r", prune=prune)
     check_steps(judged, folder, folds)
@@ -159,8 +159,8 @@ def _trainings(
     recipes: "Mapping[str, Recipe]", trials: int, *, folder: Path, folds: int | None, prune: bool
 ) -> "list[Training]":
     """What a search trains, if no trial ends early."""
-    from softwarp.cost import Training
-    from softwarp.tune import fold_runs, judged_recipe
+    from softwarp.fair.cost import Training
+    from softwarp.tuning.search import fold_runs, judged_recipe
 
     judged = judged_recipe(recipes[""], objective="map@r", prune=prune)
     looks = sum(phase.epochs for phase in judged.phases) // (judged.evaluation.every or 1)
@@ -180,7 +180,7 @@ def _report(studies: "dict[str, Study]", best: "Recipe", folder: Path) -> None:
 
     from softwarp.commands.progress import note
     from softwarp.files import write_json, write_text
-    from softwarp.overrides import dump_recipe
+    from softwarp.recipe.overrides import dump_recipe
     from softwarp.report.tuning import bound_sentences, rising_sentences, short_table, states
     from softwarp.report.write import write_report
 

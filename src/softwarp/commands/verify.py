@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from softwarp.data.faces import PairSet
+    from softwarp.faces.pairs import PairSet
+    from softwarp.faces.verify import Verified
     from softwarp.inference import EmbeddingModel
-    from softwarp.verify import Verified
 
 
 def verify(
@@ -54,7 +54,7 @@ def verify(
     """
     if not pairs and templates is None:
         raise ValueError("nothing to verify; give --pairs FILE, or --templates FILE")
-    from softwarp.data.faces import read_pairs
+    from softwarp.faces.pairs import read_pairs
     from softwarp.inference import load
     from softwarp.memory import freed_memory_kept
     from softwarp.report.verification import as_json as everything
@@ -100,7 +100,7 @@ def _told_apart(sets: "dict[Path, PairSet]") -> "list[PairSet]":
 def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verified":
     from softwarp.commands.progress import note
     from softwarp.events import bars
-    from softwarp.verify import verify_pairs
+    from softwarp.faces.verify import verify_pairs
 
     with bars() as progress:
         task = progress.add_task(pairs.name, total=len(pairs.images))
@@ -120,9 +120,9 @@ def _verify_templates(
     model: "EmbeddingModel", path: Path, pairs: list[Path], images: Path | None, workers: int
 ) -> dict[str, float]:
     from softwarp.commands.progress import note
-    from softwarp.data.templates import read_template_pairs, read_templates
     from softwarp.events import bars
-    from softwarp.verify import verify_templates
+    from softwarp.faces.templates import read_template_pairs, read_templates
+    from softwarp.faces.verify import verify_templates
 
     if len(pairs) > 1:
         raise ValueError(

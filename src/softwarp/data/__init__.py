@@ -1,0 +1,1 @@
+"""Image files -> tables -> splits -> stores -> batches of pixels."""

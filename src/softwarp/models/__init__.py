@@ -1,0 +1,1 @@
+"""Networks: backbones, pooling, the embedder, weights."""

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from softwarp.benchmark import METRIC, METRICS, Benchmark, Entry
-from softwarp.comparisons import Pair
+from softwarp.fair.benchmark import METRIC, METRICS, Benchmark, Entry
+from softwarp.fair.comparisons import Pair
+from softwarp.fair.reality_table import METRICS as REALITY_METRICS
+from softwarp.fair.reality_table import Entry as RealityEntry
+from softwarp.fair.reality_table import Figures, RealityCheck, figures_of
+from softwarp.fair.reality_table import table as figures_table
 from softwarp.losses import card_of
-from softwarp.reality_table import METRICS as REALITY_METRICS
-from softwarp.reality_table import Entry as RealityEntry
-from softwarp.reality_table import Figures, RealityCheck, figures_of
-from softwarp.reality_table import table as figures_table
 from softwarp.report.figures import differences
 from softwarp.report.page import Part
 from softwarp.tables import Cell, Row, Table, metric_table

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatter, MaxNLocator
 from torch import Tensor
 
-from softwarp.comparisons import Pair
+from softwarp.fair.comparisons import Pair
 from softwarp.figures import COLOURS, svg, tidy
 from softwarp.files import printable
 from softwarp.models.principal import principal_head

@@ -11,7 +11,7 @@ from softwarp.data.glyphs import glyph_images
 from softwarp.data.sources import store_of
 from softwarp.data.tables import find_root, read_table
 from softwarp.report.page import data_uri
-from softwarp.runs import Item, Run
+from softwarp.runs.run import Item, Run
 
 QUALITY = 75
 

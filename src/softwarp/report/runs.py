@@ -10,15 +10,15 @@ from typing import Any
 
 import yaml
 
+from softwarp.export.model_card import public_settings
 from softwarp.metrics import geometry_metrics
-from softwarp.overrides import deciding_settings, write_out
-from softwarp.recipe import EvaluationPart
-from softwarp.repeats import Repeats, read_repeats
+from softwarp.recipe.overrides import deciding_settings, write_out
+from softwarp.recipe.schema import EvaluationPart
 from softwarp.report.figures import curves
-from softwarp.report.model_card import public_settings
 from softwarp.report.page import Part
 from softwarp.report.spaces import space_parts
-from softwarp.runs import Run
+from softwarp.runs.repeats import Repeats, read_repeats
+from softwarp.runs.run import Run
 from softwarp.tables import Cell, Row, Table, metric_table
 
 WITHOUT_EMBEDDINGS = Part(title="Images", text="No run has kept its embeddings to show images by.", level=3)

@@ -13,7 +13,7 @@ from softwarp.metrics.checks import on_unit_sphere
 from softwarp.report.figures import thumbnail_map
 from softwarp.report.page import Group, Illustration, Part, Tile
 from softwarp.report.pictures import Show, pictures_of
-from softwarp.runs import Item, Run
+from softwarp.runs.run import Item, Run
 
 SHOWN = 4  # runs whose answers and maps are shown, the best by MAP@R
 NEIGHBOURS = 10

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from softwarp.figures import COLOURS, svg, tidy
-from softwarp.recipe import parse_recipe
+from softwarp.recipe.schema import parse_recipe
 from softwarp.report.page import Illustration, Part
-from softwarp.samplers import distribution
-from softwarp.space import Parameter, number_of, on_bounds, parse_parameter
 from softwarp.tables import Cell, Table, figure, metric_title
-from softwarp.tune import Study, Trial
+from softwarp.tuning.samplers import distribution
+from softwarp.tuning.search import Study, Trial
+from softwarp.tuning.space import Parameter, number_of, on_bounds, parse_parameter
 
 MARKS = {"complete": ("o", COLOURS[1]), "pruned": ("v", "#999999"), "blew up": ("x", COLOURS[0])}
 SHOWN = 10  # trials in the table

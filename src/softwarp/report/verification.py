@@ -6,6 +6,7 @@ from typing import Any
 
 from PIL import Image
 
+from softwarp.faces.verify import FARS, Verified, worst
 from softwarp.figures import as_csv
 from softwarp.files import write_json, write_text
 from softwarp.metrics import roc_points
@@ -13,7 +14,6 @@ from softwarp.report.figures import roc
 from softwarp.report.page import Group, Part, Tile, write_page
 from softwarp.report.pictures import thumbnail
 from softwarp.tables import Cell, Table, figure
-from softwarp.verify import FARS, Verified, worst
 
 SHOWN = 12  # mistakes of each kind
 SIDE = 112  # pixels

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from softwarp.benchmark import Benchmark
-from softwarp.claims import claims_table
-from softwarp.reality_table import RealityCheck
+from softwarp.fair.benchmark import Benchmark
+from softwarp.fair.reality_table import RealityCheck
 from softwarp.report.benchmark import benchmark_parts, best_runs, reality_parts
+from softwarp.report.claims import claims_table
 from softwarp.report.page import Illustration, Part, write_page
 from softwarp.report.runs import machine, read_entries, run_parts
 from softwarp.report.tuning import read_searches, search_parts
-from softwarp.runs import read_json_as
+from softwarp.runs.run import read_json_as
 from softwarp.tables import from_markdown
 
 CURE = "make it again with the command that wrote the folder"

@@ -14,10 +14,10 @@ from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Path, Query, 
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
-from softwarp.corrections import Corrections
-from softwarp.embed_files import digest_of
 from softwarp.files import printable
-from softwarp.retrieve import Index
+from softwarp.index.corrections import Corrections
+from softwarp.index.embed_files import digest_of
+from softwarp.index.index import Index
 from softwarp.serve import answers, lookup
 from softwarp.serve.batches import Batches
 from softwarp.serve.guard import Guard

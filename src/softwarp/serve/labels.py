@@ -5,9 +5,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path
 
-from softwarp.corrections import Corrections
 from softwarp.files import printable
-from softwarp.retrieve import Index
+from softwarp.index.corrections import Corrections
+from softwarp.index.index import Index
 from softwarp.serve import answers, lookup
 from softwarp.serve.live import LiveIndex
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from softwarp.events import Event, OnEvent, Progress
-from softwarp.retrieve import Index, open_index
+from softwarp.index.index import Index, open_index
 
 
 class LiveIndex:

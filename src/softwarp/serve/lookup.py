@@ -15,8 +15,8 @@ from PIL import Image
 
 from softwarp.data.decode import image_size, open_image, read_image
 from softwarp.files import printable
-from softwarp.index_store import Item
-from softwarp.retrieve import Index
+from softwarp.index.index import Index
+from softwarp.index.store import Item
 from softwarp.serve.answers import About, ClassCount, Found, Picture, Result, Votes
 from softwarp.serve.limits import Limits
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from softwarp.files import printable
-from softwarp.index_store import Rows, Store, Vectors
+from softwarp.index.store import Rows, Store, Vectors
 
 NAME = "map.sqlite"
 LARGEST = 100_000  # images on a map; of more, a sample is shown
@@ -155,7 +155,7 @@ def _umap(vectors: Vectors, progress: Progress) -> Places:
     """UMAP of exact neighbours; one thread, so that the same index gives the same map."""
     import warnings
 
-    from softwarp.index_faiss import nearest, scan
+    from softwarp.index.faiss_index import nearest, scan
 
     found, distances = [], []
     for start in range(0, len(vectors), 2048):

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Query
 from starlette.responses import Response
 
-from softwarp.corrections import Corrections
 from softwarp.events import OnEvent, Progress
 from softwarp.files import printable
-from softwarp.retrieve import Index
+from softwarp.index.corrections import Corrections
+from softwarp.index.index import Index
 from softwarp.serve import answers, labels, lookup
 from softwarp.serve.live import Job, LiveIndex
 from softwarp.serve.map_file import MapFile, open_map
@@ -131,12 +131,12 @@ def make_map(index: Index, on_event: OnEvent) -> MapFile:
 
 
 def _duplicates(index: Index, on_event: OnEvent) -> Any:
-    from softwarp.insights import duplicates
+    from softwarp.index.insights import duplicates
 
     return duplicates(index, on_event=on_event)
 
 
 def _outliers(index: Index, on_event: OnEvent) -> Any:
-    from softwarp.insights import outliers
+    from softwarp.index.insights import outliers
 
     return outliers(index, on_event=on_event)

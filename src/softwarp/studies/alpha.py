@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 from matplotlib.figure import Figure
 
-from softwarp.claims import claim, correlated, yes
 from softwarp.events import OnEvent
 from softwarp.figures import Drawing
-from softwarp.sweeps import (
+from softwarp.report.claims import claim, correlated, yes
+from softwarp.studies.sweeps import (
     ALWAYS,
     best_of,
     collect_sweep,
@@ -28,7 +28,16 @@ from softwarp.sweeps import (
     summarise_sweep,
     sweep_table,
 )
-from softwarp.variants import Outcome, Seeds, Words, about, loss_setting, numbers_of, seeds_of, settings_of
+from softwarp.studies.variants import (
+    Outcome,
+    Seeds,
+    Words,
+    about,
+    loss_setting,
+    numbers_of,
+    seeds_of,
+    settings_of,
+)
 
 PAPER = "Fig. 6"
 GLYPHS = ("data.max_classes=300",)

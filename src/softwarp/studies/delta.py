@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from softwarp.events import OnEvent
 from softwarp.figures import Drawing
-from softwarp.sweeps import (
+from softwarp.studies.sweeps import (
     ALWAYS,
     best_of,
     collect_sweep,
@@ -24,7 +24,7 @@ from softwarp.sweeps import (
     summarise_sweep,
     sweep_table,
 )
-from softwarp.variants import Outcome, Seeds, Words, about, numbers_of, seeds_of, settings_of
+from softwarp.studies.variants import Outcome, Seeds, Words, about, numbers_of, seeds_of, settings_of
 
 PAPER = "Fig. 8"
 GLYPHS = ("data.max_classes=300",)

@@ -13,13 +13,13 @@ import typer
 from softwarp.events import OnEvent, shown
 from softwarp.files import write_json
 from softwarp.memory import freed_memory_kept
-from softwarp.recipe import Recipe, parse_recipe
-from softwarp.recipe_files import read_recipe
-from softwarp.repeats import Repeats, summarise, t_interval
+from softwarp.recipe.files import read_recipe
+from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.report.write import write_report
-from softwarp.runs import Run, environment
+from softwarp.runs.repeats import Repeats, summarise, t_interval
+from softwarp.runs.run import Run, environment
 from softwarp.tables import Row, Table, metric_table
-from softwarp.train import train
+from softwarp.training.train import train
 
 LOSSES = {
     "warped_softmax": "warped softmax",

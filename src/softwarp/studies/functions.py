@@ -16,13 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from softwarp.claims import Measured, Verdict, above, all_of, claim, correlated, measured, shown, yes
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
-from softwarp.recipe import Recipe, parse_recipe
+from softwarp.recipe.schema import Recipe, parse_recipe
+from softwarp.report.claims import Measured, Verdict, above, all_of, claim, correlated, measured, shown, yes
 from softwarp.studies.published import TABLE_3
-from softwarp.tables import Cell, Row, Table, metric_table
-from softwarp.variants import (
+from softwarp.studies.variants import (
     Outcome,
     Seeds,
     Words,
@@ -33,6 +32,7 @@ from softwarp.variants import (
     summarise_variants,
     train_variants,
 )
+from softwarp.tables import Cell, Row, Table, metric_table
 
 PAPER = "Table 3, Fig. 9"
 SAID = "section 4.5"

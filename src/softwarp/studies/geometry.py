@@ -21,8 +21,9 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from softwarp.data.sources import Source, load_source
-from softwarp.evaluate import embed_images
+from softwarp.evaluation import embed_images
 from softwarp.events import OnEvent
+from softwarp.fair.tasks import Task, open_study, work
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.files import write_json
 from softwarp.inference import load
@@ -32,10 +33,9 @@ from softwarp.metrics import geometry_metrics, occurrences
 from softwarp.metrics.checks import on_unit_sphere
 from softwarp.models.principal import class_means
 from softwarp.report.runs import judged_entries
-from softwarp.runs import Run
+from softwarp.runs.run import Run
 from softwarp.studies.demo import collect as train_demo
 from softwarp.tables import Cell, Table, metric_title
-from softwarp.tasks import Task, open_study, work
 
 PAPER = "its argument, in numbers"
 IMAGES = 2000  # of the training classes, evenly spaced

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from softwarp.claims import claim, yes
 from softwarp.events import OnEvent, Work
 from softwarp.figures import Drawing
+from softwarp.report.claims import claim, yes
 from softwarp.studies.planes import (
     Array,
     Functions,

@@ -25,17 +25,17 @@ from torch import Tensor
 
 from softwarp.data.corruptions import CORRUPTIONS, EXTRA, OF_COLOUR, SEVERITIES, Corrupted, corrupt
 from softwarp.data.sources import Images, Source, load_source
-from softwarp.evaluate import embed_images, measure
+from softwarp.evaluation import embed_images, measure
 from softwarp.events import OnEvent, Work
+from softwarp.fair.tasks import Task, open_study, work
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.files import write_json
 from softwarp.inference import EmbeddingModel, load
 from softwarp.report.runs import judged_entries
-from softwarp.runs import Run
+from softwarp.runs.run import Run
 from softwarp.studies.demo import collect as train_demo
 from softwarp.studies.published import TABLE_4, TABLE_4_LOSSES
 from softwarp.tables import Cell, Table, figure
-from softwarp.tasks import Task, open_study, work
 
 PAPER = "Table 4"
 METRICS = ("recall@1", "map@r")

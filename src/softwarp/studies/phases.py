@@ -14,13 +14,12 @@ import typer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from softwarp.claims import above, all_of, claim, measured, shown
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
-from softwarp.recipe import Recipe, parse_recipe
-from softwarp.sweeps import ALWAYS
-from softwarp.tables import Row, Table, metric_table
-from softwarp.variants import (
+from softwarp.recipe.schema import Recipe, parse_recipe
+from softwarp.report.claims import above, all_of, claim, measured, shown
+from softwarp.studies.sweeps import ALWAYS
+from softwarp.studies.variants import (
     Outcome,
     Seeds,
     Words,
@@ -33,6 +32,7 @@ from softwarp.variants import (
     train_variants,
     with_loss_settings,
 )
+from softwarp.tables import Row, Table, metric_table
 
 PAPER = "section 4.2"
 METRICS = ("recall@1", "map@r", "separability_ratio", "avg_dtp")

@@ -15,12 +15,11 @@ import typer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from softwarp.claims import Measured, above, claim, measured, shown, yes
 from softwarp.events import OnEvent
 from softwarp.figures import Drawing
-from softwarp.sweeps import ALWAYS, METRICS
-from softwarp.tables import Cell, Table, metric_title
-from softwarp.variants import (
+from softwarp.report.claims import Measured, above, claim, measured, shown, yes
+from softwarp.studies.sweeps import ALWAYS, METRICS
+from softwarp.studies.variants import (
     Outcome,
     Seeds,
     Words,
@@ -32,6 +31,7 @@ from softwarp.variants import (
     train_variants,
     with_loss_settings,
 )
+from softwarp.tables import Cell, Table, metric_title
 
 PAPER = "Fig. 7"
 SAID = "section 4.4"

@@ -20,12 +20,12 @@ import torch
 import typer
 from numpy.typing import NDArray
 
-from softwarp.claims import OUR_READING, above, claim, measured, shown
 from softwarp.events import OnEvent
+from softwarp.fair.tasks import Task, open_study, work
 from softwarp.figures import Drawing
+from softwarp.report.claims import OUR_READING, above, claim, measured, shown
 from softwarp.studies.toy_training import KINDS, PLAIN, SLOPES, Pictures, load_pictures, train_toy
 from softwarp.tables import Cell, Table, figure, metric_title
-from softwarp.tasks import Task, open_study, work
 
 Array = NDArray[np.float64]
 

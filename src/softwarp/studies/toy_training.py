@@ -15,8 +15,8 @@ from softwarp.files import atomic_write, write_json
 from softwarp.losses import build_loss
 from softwarp.losses.distances import euclidean_distances
 from softwarp.metrics import average_distance_to_proxy, geometry_metrics
-from softwarp.stops import asked_to_stop
-from softwarp.train import StoppedError
+from softwarp.training.stops import asked_to_stop
+from softwarp.training.train import StoppedError
 
 
 class Kind(NamedTuple):

@@ -1,0 +1,1 @@
+"""Models in other forms, and the check that they answer alike."""

@@ -1,0 +1,1 @@
+"""Fair comparisons: benchmark, reality check, what they cost, paired differences."""

@@ -1,0 +1,1 @@
+"""Indexes of images: build, search, update, insights, vector databases."""

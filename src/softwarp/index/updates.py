@@ -1,0 +1,172 @@
+"""Brings a store up to date: embeds files into it, compacts it, builds its faiss index."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softwarp.data.classes import class_of
+from softwarp.events import OnEvent, Work
+from softwarp.index.faiss_index import (
+    FEWEST,
+    add_rows,
+    choose_kind,
+    make_index,
+    open_mapped,
+    read_index,
+    tune,
+    write_index,
+)
+from softwarp.index.store import NewItem, Store, Vectors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softwarp.inference import EmbeddingModel
+
+LARGEST = 1e16  # value of a vector whose square, added up, surely fits into float32
+REMOVED = 0.1  # share of removed rows from which the files are written again
+TAIL = 0.05  # share of rows that are not in the faiss index yet from which they are added to it
+
+
+@dataclass
+class Changes:
+    """What an update did."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    broken: list[str] = field(default_factory=list)  # why each of these files cannot be read
+    notes: list[str] = field(default_factory=list)  # what was left out, and how classes are named
+
+
+def as_stored(store: Store, vectors: "NDArray[Any] | Tensor", names: Sequence[str] = ()) -> Vectors:
+    """Return vectors as the store holds them: checked, and of unit length for cosine.
+
+    Args:
+        names: of the images, for errors.
+    """
+    dimensions = store.settings["dimensions"]
+    with np.errstate(over="ignore"):  # which gives infinity
+        found = np.asarray(vectors, np.float32)
+    if found.ndim != 2 or found.shape[1] != dimensions:
+        raise ValueError(f"{store.folder} holds vectors of {dimensions} dimensions, not {list(found.shape)}")
+    _refuse(~np.isfinite(found), names, "NaN or infinity")
+    if store.settings["unit"]:
+        lengths = np.linalg.norm(found.astype(np.float64), axis=1, keepdims=True)
+        found = np.asarray(found / np.where(lengths > 0, lengths, 1), np.float32)
+    _refuse(np.abs(found) > LARGEST, names, f"a number beyond {LARGEST:g}")
+    return np.ascontiguousarray(found)
+
+
+def _refuse(wrong: NDArray[np.bool_], names: Sequence[str], what: str) -> None:
+    if wrong.any():
+        row = int(wrong.any(axis=1).argmax())
+        whose = f"the vector of {names[row]}" if row < len(names) else f"vector {row}"
+        raise ValueError(f"{whose} holds {what}, which cannot be searched; leave that image out")
+
+
+def fingerprint(model: "EmbeddingModel") -> str:
+    """Return a digest of the model's weights."""
+    digest = hashlib.sha256()
+    for name, tensor in model.network.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def embed_into(
+    store: Store,
+    model: "EmbeddingModel",
+    files: Mapping[str, Path],
+    *,
+    labels: Mapping[str, str] | None = None,
+    thumbnails: bool = True,
+    on_event: OnEvent | None = None,
+) -> Changes:
+    """Embed those files, by name, that are new or changed; a batch counts once it is safe on disk.
+
+    Args:
+        labels: of files, by name; the class of any other is its folder.
+    """
+    from softwarp.index.embed_files import embed_files
+
+    labels = labels or {}
+
+    before, changes, done = store.digests(), Changes(), 0
+    names = {path: name for name, path in files.items()}
+    depth, splits = store.settings["depth"], store.settings["splits"]
+    todo = list(names)
+    bar = Work(on_event, "embedding", total=len(todo))
+    for batch in embed_files(model, todo, known=lambda path: before.get(names[path]), thumbnails=thumbnails):
+        items = [
+            NewItem(
+                name,
+                labels.get(name) or class_of(name, depth=depth, splits=splits),
+                each.digest,
+                each.thumbnail,
+            )
+            for each, name in ((each, names[each.path]) for each in batch.pictures)
+        ]
+        if items:
+            store.append(as_stored(store, batch.vectors, [item.path for item in items]), items)
+        # One that could not even be read is not known to have changed: its disk may be at fault.
+        lost = [names[each.path] for each in batch.broken if each.digest and names[each.path] in before]
+        changes.removed += store.remove(lost) if lost else 0
+        old = sum(item.path in before for item in items)
+        changes.added += len(items) - old
+        changes.changed += old
+        changes.unchanged += batch.seen - len(items) - len(batch.broken)
+        changes.broken += [each.broken for each in batch.broken]
+        done += batch.seen
+        bar.reach(done)
+    relabelled = store.relabel(labels, keep=False) if labels else 0
+    changes.changed += relabelled
+    changes.unchanged -= relabelled
+    return changes
+
+
+def settle(store: Store, on_event: OnEvent | None = None) -> None:
+    """Write the files again if many rows were removed, and bring the faiss index up to date."""
+    if len(store.removed) > REMOVED * len(store.ids):
+        store.compact()
+    rows, settings = len(store.ids), store.settings
+    kind = settings["wanted"]
+    if kind == "auto":
+        kind = choose_kind(rows, settings["dimensions"])
+    if kind == "flat" or rows < FEWEST[kind]:
+        if settings["kind"] != "flat" or settings.get("search"):
+            store.put(search=None, kind="flat", indexed=0)
+    elif settings["kind"] != kind or rows - settings["indexed"] > TAIL * rows or not _is_whole(store):
+        _write_faiss(store, kind, on_event)
+    store.reload()
+    store.sweep()
+
+
+def _is_whole(store: Store) -> bool:
+    path = store.search_file()
+    return path is not None and open_mapped(path) is not None
+
+
+def _write_faiss(store: Store, kind: str, on_event: OnEvent | None) -> None:
+    """Extend the faiss index, or build it, and measure its recall."""
+    total, index = len(store.ids), None
+    bar = Work(on_event, f"building {kind}", total=total)
+    if store.settings["kind"] == kind and _is_whole(store):
+        bar.reach(store.settings["indexed"])
+        index = read_index(store.folder / store.settings["search"])
+        add_rows(index, store.vectors[store.settings["indexed"] :], advance=bar.advance)
+    if index is None:
+        index = make_index(kind, store.vectors, advance=bar.advance)
+    effort, recall = tune(index, kind, store.vectors)
+    # A name that is new: what another process reads stays as it is.
+    path = store.folder / f"search-{store.settings['generation']}-{store.settings['change']}.faiss"
+    size = write_index(index, path)
+    store.put(
+        search=path.name, search_bytes=size, kind=kind, indexed=total, effort=effort.value, recall=recall
+    )

@@ -1,0 +1,72 @@
+"""Which code made a result: its commit, whether its files were changed since, and the rules it followed."""
+
+import json
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+# A rule is something whose change moves results although command, seed and recipe stay the same. Raise its
+# number with the change: tables of older results are refused (tests/docs/test_provenance.py) until they are
+# made again.
+RULES = {
+    "automatic": 1,  # scale and alpha that the losses measure, from random proxies
+    "automatic_from_means": 5,  # the same where proxies start at class means
+    "class_vectors": 2,  # how losses draw the vectors that they learn
+    "corruptions": 1,  # strengths of data/corruptions.py
+    "metrics": 1,  # definitions in docs/metrics.md
+    "recipe": 1,  # what keys of a recipe mean
+}
+TIMEOUT = 10.0  # seconds for git, on a slow file system
+
+
+@cache
+def code() -> dict[str, Any]:
+    """Return commit, whether the package's files are as in that commit, and the rules.
+
+    Both are None for a package that was installed from an archive: then only its version is known. Looked up
+    once for a process, which runs the code that it loaded.
+    """
+    return {**(_from_git(Path(__file__).parents[1]) or _from_install()), "rules": RULES}
+
+
+def _from_git(folder: Path) -> dict[str, Any] | None:
+    """What git says of the package's folder; None if it is not under version control."""
+    if not _git(folder, "ls-files", "__init__.py"):  # an environment may lie inside somebody's repository
+        return None
+    changes = _git(folder, "status", "-s", ".")  # None if that took too long
+    return {"commit": _git(folder, "rev-parse", "HEAD"), "clean": None if changes is None else not changes}
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(folder), *words],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _from_install() -> dict[str, Any]:
+    """The commit that pip notes of `pip install git+https://...`."""
+    try:
+        note = distribution("softwarp").read_text("direct_url.json")
+    except PackageNotFoundError:
+        note = None
+    commit = json.loads(note or "{}").get("vcs_info", {}).get("commit_id")
+    return {"commit": commit, "clean": None if commit is None else True}
+
+
+def outdated(rules: dict[str, int], needed: tuple[str, ...]) -> list[str]:
+    """Return the rules among those needed that a result predates.
+
+    >>> outdated({"metrics": 0, "recipe": RULES["recipe"]}, ("metrics", "recipe"))
+    ['metrics']
+    """
+    return [name for name in needed if rules.get(name) != RULES[name]]

@@ -1,0 +1,231 @@
+"""How long training takes on this machine, and what of it fits into a budget."""
+
+import math
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from softwarp.data.sources import Source
+from softwarp.models.embedder import Embedder
+from softwarp.recipe.schema import ModelPart
+
+BUDGET = 600.0  # seconds, the target without --budget
+UNITS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+}
+CROPS = (224, 192, 160, 128)  # multiples of 32, the stride of most networks
+TIMED = 16  # images in a timed batch
+LOOKS = 4  # fewest evaluations of a run that chooses, if it has as many epochs
+FOLDS = 2  # runs that choose: each half of the training classes is judged once, at the cost of one training
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the frozen to the trained weights
+
+
+def parse_budget(text: str) -> float:
+    """Return seconds.
+
+    >>> parse_budget("10m"), parse_budget("90 sec"), parse_budget("1.5 hours"), parse_budget("10min")
+    (600.0, 90.0, 5400.0, 600.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", text.strip().lower())
+    seconds = float(found[1]) * UNITS.get(found[2], 0) if found else 0.0
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"--budget is a time above 0, such as 90s, 10 min or 1.5 hours; got {text!r}")
+    return seconds
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds per image that trains or is embedded, decoding included, and per checkpoint."""
+
+    train: float
+    embed: float
+    save: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """How many images are trained on and judged.
+
+    Args:
+        trained: images of the training classes.
+        judged: images of the classes that the final model is judged on.
+        choosing: whether the halves of the training classes judge each other first.
+        seeds: number of final models.
+        observed: images whose distance to their proxies is measured after every epoch of a final model.
+        closed: whether a look also embeds the half that trains, to look held-out images up there.
+    """
+
+    trained: int
+    judged: int
+    choosing: bool
+    seeds: int = 1
+    observed: int = 0
+    closed: bool = False
+
+    def seconds(self, pace: Pace, epochs: int) -> float:
+        """Return how long it takes; a run starts with two passes over its images, for head and rates."""
+        choosing = FOLDS * self.fold(pace, epochs, whole_looks(epochs)[0]) if self.choosing and epochs else 0
+        return choosing + self.final(pace, epochs)
+
+    def fold(self, pace: Pace, epochs: int, every: int) -> float:
+        """Return how long one of the runs that choose takes, with a look after so many epochs each."""
+        looks = epochs // every * (len(SHARES) - 1) + 2  # at every share; of the start and the end
+        if self.closed:
+            looks *= 2
+        return self.trained / FOLDS * (pace.train * epochs + pace.embed * (looks + 2)) + pace.save * epochs
+
+    def final(self, pace: Pace, epochs: int) -> float:
+        """Return how long the final models take."""
+        starts = 2 if epochs else 1
+        embedded = self.trained * starts + self.judged * 2 + self.observed * max(1, epochs)
+        once = pace.train * self.trained * epochs + pace.embed * embedded + pace.save * epochs
+        return self.seeds * once
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The side of the crop, the most epochs, the seconds that all of it should take, and the pace."""
+
+    crop: int
+    epochs: int
+    seconds: float
+    pace: Pace
+
+
+def crops_below(largest: int) -> list[int]:
+    """Return the crops to choose from, largest first: those with at least half the pixels of the largest.
+
+    Lost detail costs more than training gains: a smaller crop to buy epochs would not pay.
+
+    >>> crops_below(224), crops_below(96)
+    ([224, 192, 160], [96])
+    """
+    return [largest, *(crop for crop in CROPS if largest**2 / 2 <= crop**2 < largest**2)]
+
+
+def whole_looks(epochs: int) -> tuple[int, int]:
+    """Return the epochs between two evaluations, and the most epochs that end with one.
+
+    >>> whole_looks(18), whole_looks(3)
+    ((4, 16), (1, 3))
+    """
+    every = max(1, epochs // LOOKS)
+    return every, epochs - epochs % every
+
+
+def fit(
+    pace_at: Callable[[int], Pace],
+    work: Work,
+    *,
+    crops: list[int],
+    epochs: int,
+    fewest: int,
+    budget: float | None,
+) -> Plan:
+    """Return the largest crop, and at it the most epochs, that fit into the budget.
+
+    Without a budget the crop is the largest, and the fewest epochs are trained however long they take. If a
+    budget is too short for the fewest epochs at the smallest crop, nothing is trained.
+
+    Args:
+        crops: to choose from, largest first.
+        epochs: the most.
+        fewest: fewer are not worth it.
+    """
+    limit = BUDGET if budget is None else budget
+    for crop in crops:
+        pace = pace_at(crop)
+        fitting = [count for count in range(fewest, epochs + 1) if work.seconds(pace, count) <= limit]
+        if fitting or budget is None:
+            most = whole_looks(max(fitting, default=fewest))[1]
+            return Plan(crop, most, work.seconds(pace, most), pace)
+    pace = pace_at(crops[0])
+    return Plan(crops[0], 0, work.seconds(pace, 0), pace)
+
+
+def fit_rest(
+    plan: Plan, work: Work, *, epochs: int, spent: Sequence[float], budget: float
+) -> tuple[int, float]:
+    """Return the most epochs from here, and the seconds that all of it takes at the pace of the last fold.
+
+    They end with a look. Up to the first look is trained however long it takes, or the folds so far would
+    have been for nothing.
+
+    Args:
+        epochs: of the last fold.
+        spent: seconds that each fold took so far.
+        budget: seconds for all of it.
+    """
+    every = whole_looks(plan.epochs)[0]
+    slower = spent[-1] / work.fold(plan.pace, epochs, every)
+
+    def whole(count: int) -> float:
+        folds = (FOLDS - len(spent)) * work.fold(plan.pace, count, every)
+        return sum(spent) + slower * (folds + work.final(plan.pace, count))
+
+    fitting = [count for count in range(every, epochs + 1, every) if whole(count) <= budget]
+    most = max(fitting, default=every)
+    return most, whole(most)
+
+
+def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.device, folder: Path) -> Pace:
+    """Return how long an image and a checkpoint take on this machine.
+
+    A few batches, a few decoded images and a file as large as a checkpoint are timed.
+
+    Args:
+        folder: on the disk that checkpoints go to.
+    """
+    network = Embedder(**model.model_dump() | {"pretrained": False}).to(device)
+    channels = network.backbone.in_channels
+    images = torch.randint(256, (TIMED, channels, crop, crop), dtype=torch.uint8, device=device)
+
+    def train() -> None:
+        network.train()(images).square().mean().backward()
+
+    @torch.no_grad()
+    def embed() -> None:
+        network.eval()(images)
+
+    decoding = _decoding_seconds(source) / (1 if device.type == "cpu" else min(8, os.cpu_count() or 1))
+    trained, embedded = (_seconds(act, device) / TIMED + decoding for act in (train, embed))
+    return Pace(trained, embedded, _saving_seconds(network, folder))
+
+
+def _saving_seconds(network: Embedder, folder: Path) -> float:
+    """Seconds that a checkpoint takes: the weights now and at the start, and two moments of each."""
+    weights = torch.cat([each.detach().flatten() for each in network.parameters()]).cpu().repeat(4)
+    start = time.perf_counter()
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(weights.numpy().tobytes())
+        os.fsync(file.fileno())
+    return time.perf_counter() - start
+
+
+def _decoding_seconds(source: Source) -> float:
+    """Seconds that it takes to decode and crop a training image."""
+    count = min(TIMED, len(source.labels))
+    items = torch.linspace(0, len(source.labels) - 1, count).long().tolist()
+    start = time.perf_counter()
+    source.train.__getitems__([(item, 0) for item in items])
+    return (time.perf_counter() - start) / count
+
+
+def _seconds(act: Callable[[], None], device: torch.device) -> float:
+    """The mean of two runs, after a first one that loads and allocates."""
+    taken = []
+    for _ in range(3):
+        start = time.perf_counter()
+        act()
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        taken.append(time.perf_counter() - start)
+    return sum(taken[1:]) / 2

@@ -1,0 +1,413 @@
+"""train(recipe, folder) -> Run: the training loop."""
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from softwarp import processes
+from softwarp.data.images import Batch
+from softwarp.data.sources import Items, load_source
+from softwarp.evaluation import KNN, embed_images, ks_within, map_at_r_per_class, measure
+from softwarp.events import OnEvent, Stopping, Work, part_of, tell
+from softwarp.losses import contract
+from softwarp.metrics import average_distance_to_proxy
+from softwarp.models.embedder import Embedder
+from softwarp.recipe.overrides import check_batches
+from softwarp.recipe.schema import Phase, Recipe
+from softwarp.runs.run import Counts, Item, Result, Run
+from softwarp.training.follow import follow, tell_download
+from softwarp.training.job import Job, prepare, start_accelerator, start_trackers
+from softwarp.training.schedule import factor, stretches, warm_up
+from softwarp.training.start import proxy_rate, pull_to_start, start_run
+from softwarp.training.stops import asked_to_stop
+
+SMALLEST_SCALE = 2**-10  # of fp16 losses; it starts at 2**16 and is halved at every skipped step
+
+
+class BlowUpError(ValueError):
+    """A loss or gradient that is not finite; the last good checkpoint is kept."""
+
+
+class StoppedError(KeyboardInterrupt):
+    """Training was asked to stop; everything is in the checkpoint."""
+
+
+def train(recipe: Recipe, folder: Path, *, resume: bool = False, on_event: OnEvent | None = None) -> Run:
+    """Return the finished run: trained, and evaluated on unseen classes or, in a closed set, unseen images.
+
+    The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
+    the same batches and start from the same network. With `resume`, a run of the same recipe in `folder`
+    resumes from its checkpoint and, on the same machine, ends with the same weights; a finished run is kept.
+    """
+    for _ in training(recipe, folder, resume=resume, on_event=on_event):
+        pass
+    return Run(folder)
+
+
+def training(
+    recipe: Recipe, folder: Path, *, resume: bool = False, on_event: OnEvent | None = None
+) -> Generator[dict[str, Any], None, None]:
+    """Yield the row of each epoch as `train` works, first those before a resume.
+
+    Closing the iterator stops the run there; its checkpoint is kept.
+    """
+    check_batches(recipe)
+    accelerator = start_accelerator(recipe, folder)
+    run = Run(folder)
+    with processes.ends_with_the_others(), ExitStack() as stack:
+        plan, settings = recipe.evaluation.plan(), recipe.data.model_dump(exclude={"workers"})
+        with processes.one_first(per_machine=True), part_of(on_event) as listener:  # a cache is made once
+            decoding = Work(listener if recipe.data.cache else None, "decoding images into the cache")
+            source = load_source(plan=plan, advance=decoding.advance, **settings)
+        for note in source.notes:
+            tell(on_event, note)
+        processes.from_main(lambda: stack.enter_context(run.locked()))
+        if resume and run.started():
+            run.check_recipe(recipe)
+            if run.finished():
+                run.check_data(run.result().data_sha256, source.sha256)
+                yield from run.history()
+                return
+        tell_download(recipe, on_event)
+        job = prepare(recipe, run, accelerator, source)
+        with processes.one_first():  # nothing is written before the whole recipe is known to work
+            if processes.is_main() and not (resume and run.started()):
+                Run.create(folder, recipe)
+        start_trackers(accelerator, recipe)
+        if note := job.restore():
+            tell(on_event, note)
+        if job.state.step == 0:
+            start_run(job)
+        step_done = follow(job, on_event)
+        if on_event is not None and (processes.is_main() or processes.count() > 1):
+            job.signalled = lambda signals: on_event(Stopping(signals))
+        if recipe.evaluation.baseline and job.state.baseline is None:
+            job.state.baseline = judge(job, job.judged.features, distance="cosine").metrics
+        yield from job.state.history[:]
+        yield from work_through(job, step_done)
+        finish(job)
+        for tracker in accelerator.trackers:
+            tracker.finish()
+
+
+def work_through(job: Job, advance: Callable[[], None]) -> Iterator[dict[str, Any]]:
+    """Train from the job's current step to the end of its last phase, and yield each epoch: the loop."""
+    recipe, state, epoch_steps = job.recipe, job.state, len(job.batches)
+    stream, saved = job.stream(), time.perf_counter()
+    with asked_to_stop(job.accelerator.device, job.signalled) as asked:
+        for number, phase, first, last in stretches(recipe.phases, epoch_steps):
+            if state.step == first:
+                start_phase(phase, job)
+            while state.step < last:
+                batch = next(stream)
+                set_rates(job, phase, state.step - first)
+                value = take_step(job, phase, number, batch)
+                state.step += 1
+                state.loss += value
+                state.broken += [path for path in batch.broken if path not in state.broken]
+                advance()
+                if state.step % epoch_steps == 0 and not end_epoch(job, phase, number):
+                    state.step = last
+                    stream = job.stream()
+                stop = asked()
+                due = time.perf_counter() - saved > 60 * recipe.checkpoint_minutes
+                if recipe.loss.sharded:  # all processes save together
+                    due = processes.anywhere(due, job.accelerator.device)
+                if stop or due or state.step % epoch_steps == 0:
+                    job.save()
+                    saved = time.perf_counter()
+                if stop:
+                    raise StoppedError
+                if state.step % epoch_steps == 0:
+                    yield state.history[-1]
+
+
+def take_step(job: Job, phase: Phase, number: int, batch: Batch) -> float:
+    """Update all weights once; return the loss of the whole batch, the same in every process."""
+    accelerator = job.accelerator
+    job.network.train()
+    job.loss.train()
+    if phase.freeze_backbone:
+        job.model.backbone.eval()
+    job.optimizer.zero_grad()
+    images = batch.images.to(accelerator.device, non_blocking=True)
+    labels = batch.labels.to(accelerator.device, non_blocking=True)
+    with job.sampled(labels):
+        return _step(job, phase, number, images, labels)
+
+
+def _step(job: Job, phase: Phase, number: int, images: Tensor, labels: Tensor) -> float:
+    accelerator, pieces, total = job.accelerator, job.recipe.batches.accumulate, 0.0
+    for piece in range(pieces):
+        own = slice(piece * len(labels) // pieces, (piece + 1) * len(labels) // pieces)
+        with accelerator.autocast():
+            embeddings = job.network(images[own], freeze_backbone=phase.freeze_backbone)
+        everyone = processes.whole_batch(embeddings, labels[own])
+        try:
+            with accelerator.autocast():
+                value = job.loss(*everyone) / pieces
+        except ValueError as error:
+            if bool(everyone[0].isfinite().all()):
+                raise  # the batch does not fit this loss: nothing blew up
+            raise _blow_up(job, number, f"the loss says: {error}", *everyone) from None
+        if not bool(value.isfinite()):
+            raise _blow_up(job, number, f"the loss is {value.item()}", *everyone)
+        accelerator.backward(value * job.recipe.loss.weight)
+        total += value.item()
+    if not gradients_are_finite(job):
+        raise _blow_up(job, number, "a gradient is not finite", *everyone)
+    trained = [each for each in job.model.parameters() if each.grad is not None]  # none if only proxies train
+    if trained and job.recipe.optimizer.clip_value is not None:  # after the check: it turns inf into a number
+        accelerator.clip_grad_value_(trained, job.recipe.optimizer.clip_value)
+    if trained and job.recipe.optimizer.clip_norm is not None:
+        accelerator.clip_grad_norm_(trained, job.recipe.optimizer.clip_norm)
+    job.optimizer.step()
+    if accelerator.scaler is not None and accelerator.scaler.get_scale() < SMALLEST_SCALE:
+        raise _blow_up(job, number, "gradients are not finite at any scale of fp16", *everyone)
+    if not accelerator.optimizer_step_was_skipped:
+        if job.recipe.optimizer.l2_sp:
+            pull_to_start(job)
+        if job.average:
+            job.average.update_parameters(job.model)
+    return total
+
+
+def gradients_are_finite(job: Job) -> bool:
+    """Return whether this step can be taken, the same in all processes; average what they have in common.
+
+    With fp16 the scaler skips steps that are not finite, and lowers its factor.
+    """
+    sharded, scaled = job.recipe.loss.sharded, job.recipe.precision == "fp16"
+    if not sharded:
+        processes.average_gradients(job.loss.parameters())
+        if scaled:
+            return True
+    gradients = [p.grad for p in (*job.model.parameters(), *job.loss.parameters()) if p.grad is not None]
+    finite = bool(nn.utils.get_total_norm(gradients, foreach=True).isfinite())
+    if sharded:
+        finite = not processes.anywhere(not finite, job.accelerator.device)
+        if scaled and not finite:
+            gradients[0].fill_(torch.nan)  # so that every process skips the step
+    return finite or scaled
+
+
+def start_phase(phase: Phase, job: Job) -> None:
+    """Give the loss its settings and rate for this phase; the optimizer keeps its state."""
+    job.state.drops = job.state.since_drop = job.state.since_best = 0
+    contract.start_phase(job.loss, phase.loss_settings)
+    job.state.proxy_rate = proxy_rate(job, phase)
+
+
+def set_rates(job: Job, phase: Phase, step: int) -> None:
+    """Set the learning rates of backbone, head and loss, `step` batches after the phase's start."""
+    head = phase.head_learning_rate or phase.learning_rate
+    network = phase.network_learning_rate or job.state.proxy_rate
+    rates = (phase.learning_rate, head, job.state.proxy_rate, network)
+    now = min(factor(phase, step / len(job.batches), job.state.drops), warm_up(phase, step))
+    for group, rate in zip(job.optimizer.param_groups, rates, strict=False):  # few losses have a network
+        group["lr"] = rate * now
+
+
+def end_epoch(job: Job, phase: Phase, number: int) -> bool:
+    """Log the epoch and, if the recipe says so, validate; return whether the phase continues."""
+    state, settings, steps = job.state, job.recipe.evaluation, len(job.batches)
+    epoch = state.step // steps
+    row: dict[str, Any] = {"epoch": epoch, "phase": number, "loss": state.loss / steps}
+    row["avg_dtp"] = distance_to_proxy(job)
+    row |= contract.readings_of(job.loss)
+    if settings.split == "validation" and settings.every and epoch % settings.every == 0:
+        model = job.final()
+        judgement = judge(job, model, distance=str(job.loss.distance))
+        row["validation"] = measured = judgement.metrics
+        if settings.interpolations:
+            row |= interpolations(job, model, judgement, first=epoch == settings.every)
+        if state.look(measured[settings.metric], epoch) and settings.patience and processes.is_main():
+            job.run.save_model(model.state_dict())
+        if phase.schedule == "plateau" and state.since_drop >= phase.plateau:
+            state.drops, state.since_drop = state.drops + 1, 0
+    state.broken = sorted({path for each in processes.gather_objects(state.broken) for path in each})
+    row |= {"broken_images": len(state.broken), "seconds": job.elapsed()}
+    state.loss = 0.0
+    state.history.append(row)
+    if processes.is_main():
+        job.run.log(row)
+        seen = f", {settings.metric} {row['validation'][settings.metric]:.4f}" if "validation" in row else ""
+        job.tell(f"{job.recipe.loss.name}, epoch {epoch}, loss {row['loss']:.3f}{seen}")
+    numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
+    job.accelerator.log(numbers, step=epoch)
+    return not (settings.patience and state.since_best >= settings.patience)
+
+
+def interpolations(
+    job: Job, model: Embedder, trained: "Judgement", *, first: bool
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return MAP@R by share of the way from the start and by class; the start itself is judged once.
+
+    `interpolations` is of the classes that are judged; `held_out_images`, if the source keeps some, of those
+    that train.
+    """
+    distance, names = str(job.loss.distance), job.source.evaluated_names
+    classes, images = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
+    for share in (1.0, *job.recipe.evaluation.interpolations):
+        if str(share) in classes or not (share or first):
+            continue
+        each = model if share == 1 else job.interpolated(share)
+        arrays = trained.arrays if share == 1 else judge(job, each, distance=distance).arrays
+        classes[str(share)] = map_at_r_per_class(arrays, names, distance=distance)
+        if kept := _kept_arrays(job, each):
+            images[str(share)] = map_at_r_per_class(kept, job.source.names, distance=distance)
+    return {"interpolations": classes} | ({"held_out_images": images} if images else {})
+
+
+def _kept_arrays(job: Job, model: Embedder) -> dict[str, Tensor]:
+    """The kept images as queries and the training images as their gallery; empty if none are kept."""
+    source, found = job.source, dict[str, Tensor]()
+    if source.kept is None or source.kept_labels is None:
+        return found
+    sides = (
+        ("embeddings", "labels", source.kept, source.kept_labels),
+        ("gallery", "gallery_labels", source.plain, source.labels),
+    )
+    for name, labels_name, images, labels in sides:
+        embeddings, items = embed_images(model, images, device=job.accelerator.device, workers=job.workers())
+        found |= {name: embeddings, labels_name: labels[items]}
+    return found
+
+
+def finish(job: Job) -> None:
+    """Evaluate, and write model, embeddings, items and, last, the result: then the run is finished."""
+    settings, rows, model = job.recipe.evaluation, job.state.history, job.final()
+    if settings.patience and job.state.best_epoch:
+        model.load_state_dict(job.run.load_model())  # the best on validation
+        rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
+    judgement = judge(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
+    distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # of the start, if there is no epoch
+    if processes.is_main():
+        job.run.save_model(model.state_dict())
+        job.run.save_embeddings(judgement.arrays, judgement.items)
+        job.run.write_result(_result(job, judgement, len(rows), distance))
+    processes.wait()  # until the result is there for all
+
+
+def _result(job: Job, judgement: "Judgement", epochs: int, distance: float | None) -> Result:
+    source, state = job.source, job.state
+    return Result(
+        name=job.recipe.loss.name,
+        seed=job.recipe.seed,
+        distance=job.loss.distance,
+        split=job.recipe.evaluation.split,
+        classes=Counts(train=len(source.names), evaluated=len(source.query_labels.unique())),
+        images=Counts(train=len(source.labels), evaluated=len(source.query_labels)),
+        closed=source.closed,
+        metrics=judgement.metrics | ({} if distance is None else {"avg_dtp": distance}),
+        baseline=state.baseline,
+        epochs=epochs,
+        broken_images=tuple(state.broken),
+        left_out=tuple(item.file for item in judgement.items if item.row is None),
+        seconds=job.elapsed(),
+        data_sha256=source.sha256,
+        pretrained=bool(job.recipe.model.pretrained),
+    )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The outcome of an evaluation: metrics, and the embeddings with their images."""
+
+    metrics: dict[str, float]
+    arrays: dict[str, Tensor]
+    items: list[Item]
+
+
+def judge(
+    job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool = False
+) -> Judgement:
+    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes."""
+    source, arrays, items = job.source, dict[str, Tensor](), list[Item]()
+    if not len(source.query_labels):
+        return Judgement({}, {"embeddings": torch.empty(0, 0), "labels": source.query_labels}, [])
+    sides = [("embeddings", "labels", source.queries, source.query_labels, source.query_items)]
+    if source.gallery is not None and source.gallery_labels is not None and source.gallery_items is not None:
+        sides.append(
+            ("gallery", "gallery_labels", source.gallery, source.gallery_labels, source.gallery_items)
+        )
+    job.judged.eval()
+    for name, labels_name, images, labels, what in sides:
+        found, kept = embed_images(model, images, device=job.accelerator.device, workers=job.workers())
+        arrays |= {name: found, labels_name: labels[kept]}
+        items += _items(what, kept)
+    metrics: dict[str, float] = processes.from_main(
+        lambda: measure(
+            arrays["embeddings"],
+            arrays["labels"],
+            gallery=arrays.get("gallery"),
+            gallery_labels=arrays.get("gallery_labels"),
+            families=("retrieval", "clustering") if clustering else ("retrieval",),
+            ks=ks_within(job.recipe.evaluation.ks, arrays["embeddings"], arrays.get("gallery")),
+            knn_ks=ks_within(KNN, arrays["embeddings"], arrays.get("gallery")) if source.closed else (),
+            distance=distance,
+            seed=job.recipe.seed,
+        )["metrics"]
+    )
+    return Judgement(metrics, arrays, items)
+
+
+def _items(what: Items, kept: Tensor) -> list[Item]:
+    """Return the images of one side in the order of its embeddings, then those left out."""
+    rows: dict[int, int | None] = {item: row for row, item in enumerate(kept.tolist())}
+    order = [*rows, *(item for item in range(len(what.files)) if item not in rows)]
+    return [Item(what.files[item], what.classes[item], what.role, rows.get(item)) for item in order]
+
+
+def distance_to_proxy(job: Job) -> float | None:
+    """Return AvgDTP in the loss's own space, or None for a loss without one proxy per class."""
+    count = len(job.source.labels)
+    observed = min(job.recipe.evaluation.avg_dtp_images, count)
+    if contract.proxies_of(job.loss) is None or not observed:
+        return None
+    items = torch.linspace(0, count - 1, observed).long()
+    job.judged.eval()
+    embeddings, seen = embed_images(
+        job.judged, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
+    )
+    classes, labels = job.source.labels[seen].unique(return_inverse=True)
+    proxies = contract.vectors_at(job.loss, classes).float().cpu()
+    if job.loss.distance == "cosine":
+        embeddings, proxies = nn.functional.normalize(embeddings), nn.functional.normalize(proxies)
+    return average_distance_to_proxy(embeddings, labels, proxies)
+
+
+def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tensor) -> BlowUpError:
+    """Log the blow-up and return an error that says where it happened; the last checkpoint is kept."""
+    bad = labels[~embeddings.detach().isfinite().all(dim=1)]
+    classes = sorted({job.source.names[label] for label in bad.tolist()})
+    culprits = (
+        f"embeddings of {', '.join(classes[:3])} are not finite" if classes else "all embeddings are finite"
+    )
+    epoch, step = divmod(job.state.step, len(job.batches))
+    rates = [group["lr"] for group in job.optimizer.param_groups]
+    row = {
+        "event": "blow_up",
+        "what": what,
+        "phase": number,
+        "epoch": epoch + 1,
+        "step": step,
+        "classes": classes,
+        "loss": job.recipe.loss.model_dump() | {"phase": job.recipe.phases[number].loss_settings},
+        "learning_rates": rates,
+    }
+    if processes.is_main():
+        job.run.log(row)
+    settings = job.recipe.loss.settings | job.recipe.phases[number].loss_settings
+    return BlowUpError(
+        f"training blew up in phase {number}, epoch {epoch + 1}, step {step}: {what}; {culprits}. Loss: "
+        f"{job.recipe.loss.name} with {settings}; learning rates of backbone, head and loss: {rates}. The "
+        f"last good checkpoint is in {job.run.folder}. Lower the learning rates, or raise k1 if the loss has "
+        "one"
+    )

@@ -1,0 +1,1 @@
+"""Hyper-parameter search on validation classes."""
