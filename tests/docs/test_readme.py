@@ -1,4 +1,4 @@
-"""The README keeps its word: tables come from results/, the snippet and the example run, the rooms are there."""
+"""The README keeps its word: tables come from results/, the snippet and the example run, the rooms exist."""
 
 import json
 import re

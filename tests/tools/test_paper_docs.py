@@ -88,10 +88,6 @@ def test_a_study_and_all_that_lists_it_have_the_numbers_of_the_paper(study):
     typed = {part["name"] for part in ALL if part.get("study") == study.name}
     typed = {name for name in typed if name.startswith(("Fig.", "Table"))}
     assert {f"{kind} {number}" for kind, number in cited(study.paper)} == typed
-    readme = (ROOT / "README.md").read_text()
-    tree = readme.partition("\n  studies/\n")[2]
-    line = re.findall(rf"^    {study.name}\.py +(.*)$", tree, flags=re.MULTILINE)[0]
-    assert {each for each in cited(line) if each[0] != "Eq."} <= cited(study.paper)
     before = (ROOT / "docs" / "studies.md").read_text().partition(f"<!-- study: {study.name} -->")[0]
     heading = re.findall(r"^## (.*)$", before, flags=re.MULTILINE)[-1]
     assert cited(heading) <= cited(study.paper)

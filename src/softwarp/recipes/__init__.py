@@ -1,1 +1,1 @@
-"""Recipes that ship with softwarp: YAML, one file = one claim; tables of the paper; reality_check/: its appendix D."""
+"""Recipes that ship with softwarp: YAML, one file = one claim; the tables of the paper; its appendix D."""
