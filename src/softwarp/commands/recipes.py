@@ -122,8 +122,7 @@ def protocol_of(recipe: "Recipe") -> str:
     """Return in a line which classes and images the recipe trains on, and which are judged."""
     from softwarp.data.sources import load_source
 
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
-    return load_source(plan=recipe.evaluation.plan(), **settings).protocol
+    return load_source(recipe.data.uncached(), recipe.evaluation.plan()).protocol
 
 
 def _depth(changes: list[str]) -> int | None:

@@ -22,8 +22,7 @@ class Room:
 
 def room_of(recipe: Recipe) -> Room:
     """Return what the recipe trains on, by its plan of classes."""
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
-    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    source = load_source(recipe.data.uncached(), recipe.evaluation.plan())
     return Room(len(source.names), len(source.labels), source.sha256)
 
 
