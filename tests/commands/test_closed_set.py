@@ -31,7 +31,7 @@ def say(*words):
 def small_crops():
     """The tests' images are small on purpose; enlarged they would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.training.own_images.LEAST_CROP", 32)
+        patch.setattr("softwarp.training.own_recipe.LEAST_CROP", 32)
         yield
 
 

@@ -21,6 +21,7 @@ from softwarp.data.sources import load_source
 from softwarp.data.splits import SplitPlan
 from softwarp.fair import reality_check
 from softwarp.fair.benchmark import recipe_for_each
+from softwarp.fair.benchmark_result import search_lines, search_table
 from softwarp.fair.reality_check import (
     check_protocol,
     complete_epochs,
@@ -31,7 +32,7 @@ from softwarp.fair.reality_check import (
 from softwarp.fair.reality_table import CATEGORIES, METRICS, RealityCheck, table
 from softwarp.recipe.files import find_recipe, read_recipe, recipe_names
 from softwarp.recipe.schema import parse_recipe
-from softwarp.report.benchmark import published_table, search_lines, search_table
+from softwarp.report.benchmark import published_table
 from softwarp.runs.run import Run
 from softwarp.training.train import BlowUpError
 
@@ -278,8 +279,7 @@ def test_the_second_half_is_the_test_split_of_cub(tmp_path):
     data = read_recipe(find_recipe("reality_check/cub.yaml")).data
     data = data.model_copy(update={"root": str(draw_cub(tmp_path))})
     given, second = (
-        load_source(data, SplitPlan("test", test_classes=kind))
-        for kind in ("given", "second_half")
+        load_source(data, SplitPlan("test", test_classes=kind)) for kind in ("given", "second_half")
     )
     assert given.evaluated_names == second.evaluated_names
     assert given.names == second.names

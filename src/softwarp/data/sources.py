@@ -98,7 +98,7 @@ def load_source(
     """
     if data.name == "glyphs":
         return glyph_source(plan=plan, max_classes=data.max_classes)
-    if table is None:
+    if table is None or data.strict:  # strict: whatever is missing by now
         table = read_table(data.name, find_root(data.name, data.root), depth=data.depth, strict=data.strict)
     return image_source(data, plan, table, advance=advance)
 
