@@ -320,6 +320,8 @@ class EvaluationPart(Part):
 
 
 class Recipe(Part):
+    """All that a run is made from; `softwarp.load_recipe` reads one, `softwarp.train` trains it."""
+
     paper: dict[str, Any] = Field({}, description="evidence from the literature, not settings")
     data: DataPart = DataPart()
     model: ModelPart = ModelPart()
