@@ -22,7 +22,9 @@ def benchmark(
     words: Annotated[
         list[str] | None, typer.Argument(help="Changes like phases.0.epochs=5 data.max_classes=250.")
     ] = None,
-    losses: Annotated[str, typer.Option(help="Losses to compare, like arcface,hist; or all.")] = "",
+    losses: Annotated[
+        str, typer.Option(help="Losses to compare, like arcface,hist,FILE.py:CLASS; or all.")
+    ] = "",
     data: Annotated[
         str | None,
         typer.Option(help="Your images (FOLDER/CLASS/IMAGE or a CSV file), or a recipe. Default: glyphs."),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def losses(
-    name: Annotated[str | None, typer.Argument(help="A loss to explain; by default all are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A loss to explain, or FILE.py:CLASS.")] = None,
 ) -> None:
     """List the losses, or explain one: paper, equation, settings, what a batch needs, search space."""
     from rich.console import Console
@@ -46,7 +46,7 @@ def _explanation(name: str) -> "Table":
         "loss": card.title,
         "paper": card.citation,
         "equation": card.equation,
-        "distance": str(vars(loss)["distance"]),
+        "distance": str(loss.distance),  # type: ignore[attr-defined]
         "kind": card.kind,
         "networks": card.networks,
         "settings": "\n".join(f"{key} = {value}" for key, value in settings_of(loss).items()),

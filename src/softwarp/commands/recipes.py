@@ -13,7 +13,7 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         help="A recipe, by name or file, and changes like phases.0.epochs=5 loss.name=arcface "
-        "loss.settings.NAME=VALUE (`softwarp losses LOSS` lists the settings)."
+        "or loss.name=my_loss.py:MyLoss, loss.settings.NAME=VALUE (listed by `softwarp losses LOSS`)."
     ),
 ]
 

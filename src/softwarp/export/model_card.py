@@ -7,6 +7,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader
 
+from softwarp.losses.own_file import is_own, loss_label
 from softwarp.losses.registry import card_of
 from softwarp.losses.warped_softmax import PAPER
 from softwarp.recipe.overrides import write_out
@@ -35,7 +36,7 @@ def model_card(run: Run, config: ModelConfig, *, licence: str | None) -> str:
     """
     recipe, result = run.recipe(), run.result()
     page = Environment(loader=PackageLoader("softwarp.export"), trim_blocks=True, lstrip_blocks=True)
-    loss = card_of(recipe.loss.name)
+    title, citation = _loss_of(recipe)
     searched = "queries search the gallery" if run.items(gallery=True) else ALL_OTHERS
     return page.get_template("model_card.md.jinja").render(
         front=_front(recipe, result, licence).to_yaml(),
@@ -45,9 +46,8 @@ def model_card(run: Run, config: ModelConfig, *, licence: str | None) -> str:
         settings=yaml.safe_dump(public_settings(recipe), sort_keys=False, allow_unicode=True).strip(),
         data=DATA.get(recipe.data.name, OWN),
         searched=searched,
-        title=loss.title if result.epochs else result.title.capitalize(),
-        loss=loss,
-        citations=list(dict.fromkeys((loss.citation, PAPER))) if result.epochs else [PAPER],
+        title=title if result.epochs else result.title.capitalize(),
+        citations=list(dict.fromkeys((*citation, PAPER))) if result.epochs else [PAPER],
         metrics=[
             (metric_title(name), figure(name, value), _baseline(result, name))
             for name, value in result.metrics.items()
@@ -57,9 +57,18 @@ def model_card(run: Run, config: ModelConfig, *, licence: str | None) -> str:
     )
 
 
+def _loss_of(recipe: Recipe) -> tuple[str, list[str]]:
+    """The loss's title and citation; of one's own, whose file is not run for that, its label alone."""
+    if is_own(recipe.loss.name):
+        return loss_label(recipe.loss.name), []
+    card = card_of(recipe.loss.name)
+    return card.title, [card.citation]
+
+
 def public_settings(recipe: Recipe) -> dict[str, Any]:
     """Return all settings of a recipe without where data and weights are on this machine."""
     settings = write_out(recipe)
+    settings["loss"]["name"] = recipe.loss.name.rpartition("/")[2]  # the file of one's own loss
     settings["data"].pop("root")
     settings["data"].pop("workers")
     if isinstance(settings["model"]["pretrained"], str):

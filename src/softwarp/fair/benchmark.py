@@ -14,8 +14,9 @@ from softwarp.fair.tasks import Task, check_study, open_study
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of
 from softwarp.losses.contract import class_vectors_of
+from softwarp.losses.own_file import loss_label
 from softwarp.metrics import retrieval_per_query
-from softwarp.recipe.overrides import change_loss, write_out
+from softwarp.recipe.overrides import change_loss, with_code, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.repeats import Repeats, read_repeats, summarise, write_repeats
 from softwarp.runs.run import Run, environment
@@ -31,6 +32,8 @@ FROZEN = "frozen"  # the folder of the features that every loss has to beat
 def parse_losses(text: str, *, fewest: int = 2) -> list[str]:
     """Return the losses that a list names, each once; a ValueError names an unknown one.
 
+    One's own are named FILE.py:CLASS.
+
     >>> parse_losses("arcface, hist"), len(parse_losses("all")) == len(LOSSES)
     (['arcface', 'hist'], True)
     """
@@ -39,11 +42,13 @@ def parse_losses(text: str, *, fewest: int = 2) -> list[str]:
         card_of(name)
     if len(set(names)) < fewest:
         raise ValueError(f"--losses {text}: a comparison needs two losses, like arcface,hist; or all")
+    if len({loss_label(name) for name in set(names)}) < len(set(names)):
+        raise ValueError(f"--losses {text}: two are called the same; rename a file or a class")
     return list(dict.fromkeys(names))
 
 
 def recipe_for_each(recipe: Recipe, losses: Sequence[str]) -> dict[str, Recipe]:
-    """Return the recipe with each loss: same data, model, optimizer, epochs, batches; defaults of its own.
+    """Return the recipe with each loss, by its label; same data, model, optimizer, epochs, batches.
 
     Batches get as many samples per class as the most demanding loss needs. Where the recipe starts proxies
     at class means, every loss with one vector per class does.
@@ -56,7 +61,7 @@ def recipe_for_each(recipe: Recipe, losses: Sequence[str]) -> dict[str, Recipe]:
         changed = change_loss({**settings, "loss": {"name": other}}, name)
         if recipe.loss.proxy_init and _one_vector_per_class(name):
             changed["loss"]["proxy_init"] = recipe.loss.proxy_init
-        found[name] = parse_recipe(changed)
+        found[loss_label(name)] = with_code(parse_recipe(changed))
     return found
 
 
@@ -114,6 +119,18 @@ def study_content(recipes: Mapping[str, Recipe], **numbers: Any) -> dict[str, An
     return {**numbers, "recipe": recipe}
 
 
+def check_codes(folder: Path, recipes: Mapping[str, Recipe]) -> None:
+    """Raise a ValueError if a loss of one's own was searched in this study with another file."""
+    for name, recipe in recipes.items():
+        path = folder / name / "search" / "study.json"
+        there = json.loads(path.read_text())["recipe"]["loss"].get("code") if path.is_file() else None
+        if there not in (None, recipe.loss.code):
+            raise ValueError(
+                f"{folder} holds {name} as its file was before it changed; restore the file, choose another "
+                f"--output, or delete {folder / name}"
+            )
+
+
 def open_benchmark(
     folder: Path, recipes: Mapping[str, Recipe], *, trials: int, data: str | None = None, write: bool = True
 ) -> None:
@@ -123,6 +140,7 @@ def open_benchmark(
         data: the hash of the images; a study must not go on with others.
         write: whether the folder becomes this benchmark's; otherwise it is only checked.
     """
+    check_codes(folder, recipes)
     content = study_content(recipes, kind="benchmark", trials=trials, data=data)
     (open_study if write else check_study)(folder, content)
 
@@ -211,7 +229,8 @@ def read_benchmark(
             write_repeats(folder / name, repeats)  # for `softwarp compare`
             classes[name] = [outcome["classes"] for outcome in outcomes]
         blew_up = next((outcome["blew_up"] for outcome in outcomes if outcome["blew_up"]), "")
-        entries.append(_entry(name, read_outcome(folder / name / "search"), repeats, blew_up))
+        title = card_of(recipe.loss.name).title
+        entries.append(_entry(name, title, read_outcome(folder / name / "search"), repeats, blew_up))
     entries.sort(key=lambda entry: -entry.mean.get(METRIC, -1.0))
     ranked = [entry for entry in entries if entry.mean]
     if not ranked:
@@ -258,11 +277,11 @@ def _read_frozen(
     )
 
 
-def _entry(name: str, found: Mapping[str, Any], repeats: Repeats | None, blew_up: str) -> Entry:
+def _entry(name: str, title: str, found: Mapping[str, Any], repeats: Repeats | None, blew_up: str) -> Entry:
     runs = () if repeats is None else repeats.runs
     return Entry(
         loss=name,
-        title=card_of(name).title,
+        title=title,
         settings=found["settings"],
         on_bounds=found["on_bounds"],
         validation=found["value"],

@@ -76,7 +76,8 @@ def benchmark(
     call resumes what was stopped.
 
     Args:
-        losses: names, as in `softwarp.LOSSES`; all of them compares every loss that the classes allow.
+        losses: names, as in `softwarp.LOSSES`, or your own, FILE.py:CLASS; all of them compares every loss
+            that the classes allow.
         data: a folder (CLASS/IMAGE), a CSV file (path,label), or a recipe; by default the built-in glyphs.
         changes: KEY=VALUE, as on the command line.
         trials: of the search, for each loss; by default 10, or what fits into the budget.

@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 from softwarp.data.sources import load_source
 from softwarp.evaluation import measure
 from softwarp.events import OnEvent
-from softwarp.fair.benchmark import find_best, judged_once, read_outcome, study_content
+from softwarp.fair.benchmark import check_codes, find_best, judged_once, read_outcome, study_content
 from softwarp.fair.tasks import Task, check_study, open_study
 from softwarp.files import write_json
 from softwarp.losses import card_of, find_loss
@@ -135,6 +135,7 @@ def open_reality_check(
     Args:
         data, write: as in `open_benchmark`.
     """
+    check_codes(folder, recipes)
     numbers = {"trials": trials, "reproductions": reproductions, "complete_size": size}
     content = study_content(recipes, kind="reality check", **numbers, data=data)
     (open_study if write else check_study)(folder, content)

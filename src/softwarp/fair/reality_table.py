@@ -62,7 +62,7 @@ def read_reality_check(
     """Return the outcome of a finished study."""
     first = next(iter(recipes.values()))
     folds = first.evaluation.folds
-    entries = [_entry(folder / name, name, reproductions, folds) for name in recipes]
+    entries = [_entry(folder / name, recipe, reproductions, folds) for name, recipe in recipes.items()]
     whole = next((entry for entry in entries if entry.mean), None)
     if whole is None:
         raise ValueError(f"no loss could be trained; the last blew up: {entries[-1].blew_up}")
@@ -86,7 +86,7 @@ def read_reality_check(
     )
 
 
-def _entry(folder: Path, name: str, reproductions: int, folds: int) -> Entry:
+def _entry(folder: Path, recipe: Recipe, reproductions: int, folds: int) -> Entry:
     found = read_outcome(folder / "search")
     places = [folder / str(number) for number in range(reproductions)]
     parts = {
@@ -94,8 +94,8 @@ def _entry(folder: Path, name: str, reproductions: int, folds: int) -> Entry:
     }
     parts |= {kind: [read_outcome(place / kind) for place in places] for kind in ("ensemble", "complete")}
     entry = Entry(
-        loss=name,
-        title=card_of(name).title,
+        loss=folder.name,
+        title=card_of(recipe.loss.name).title,
         settings=found["settings"],
         on_bounds=found["on_bounds"],
         validation=found["value"],

@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from softwarp.losses.contract import WRAPPED, Card, settings_of
+from softwarp.losses.own_file import is_own, own_loss
 
 LOSSES: dict[str, type[nn.Module]] = {}
 
@@ -30,7 +31,9 @@ def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any
 
 
 def find_loss(name: str) -> type[nn.Module]:
-    """Return the class of that name; for an unknown name, a ValueError suggests the nearest."""
+    """Return the class of that name, or in a file (my_loss.py:MyLoss); a ValueError suggests the nearest."""
+    if is_own(name):
+        return own_loss(name)
     if name not in LOSSES:
         near = get_close_matches(name.lower(), LOSSES, n=3)
         answer = f"did you mean {' or '.join(near)}?" if near else "`softwarp losses` lists them"

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from softwarp.losses import LOSSES
+from softwarp.losses.own_file import is_own, loss_label
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.loss_change import explain_change
-from softwarp.recipe.overrides import change_loss, override
+from softwarp.recipe.overrides import change_loss, override, with_code
 from softwarp.recipe.schema import Recipe, parse_recipe
 
 DEFAULT = "glyphs_warped_softmax"
@@ -28,7 +29,7 @@ def load_recipe(name: str | Path = DEFAULT, *changes: str) -> Recipe:
 
 def find_named(name: str) -> Path:
     """Return the file of a recipe; a loss's name is told from a recipe's."""
-    if name in LOSSES and not Path(name).is_file():
+    if is_own(name) or (name in LOSSES and not Path(name).is_file()):
         raise ValueError(f"{name} is a loss, not a recipe; use loss.name={name}")
     return find_recipe(name)
 
@@ -57,7 +58,7 @@ def changed(
     settings = override(settings, changes)
     if split:
         settings["evaluation"] = (settings.get("evaluation") or {}) | {"split": split}
-    return parse_recipe(settings, source, changes)
+    return with_code(parse_recipe(settings, source, changes))
 
 
 def run_name(path: Path, changes: Sequence[str]) -> str:
@@ -67,4 +68,5 @@ def run_name(path: Path, changes: Sequence[str]) -> str:
     'cub_lite-hist'
     """
     stem = path.stem if path.stem != "best" else path.absolute().parent.name  # best.yaml is of a study
-    return stem + "".join(f"-{each.partition('=')[2]}" for each in changes if each.startswith("loss.name="))
+    losses = [each.partition("=")[2] for each in changes if each.startswith("loss.name=")]
+    return "-".join([stem, *map(loss_label, losses)])

@@ -5,6 +5,7 @@ from typing import Any
 
 from softwarp.losses import card_of
 from softwarp.losses.contract import Training
+from softwarp.losses.own_file import whole_name
 from softwarp.recipe.overrides import change_loss
 from softwarp.recipe.schema import parse_recipe
 
@@ -18,7 +19,7 @@ def explain_change(settings: dict[str, Any], name: str) -> list[str]:
     recipe that already has this loss.
     """
     card, recipe = card_of(name), parse_recipe(change_loss(settings, name))
-    if settings["loss"]["name"] == name:
+    if whole_name(settings["loss"]["name"]) == whole_name(name):
         return []
     batches, optimizer = recipe.batches, recipe.optimizer
     size = f"{batches.size} images" if batches.size else f"{batches.classes} x {batches.samples}"

@@ -8,6 +8,7 @@ import yaml
 
 from softwarp.losses import card_of, find_loss
 from softwarp.losses.contract import defaults_of
+from softwarp.losses.own_file import check_code, code_of, is_own, whole_name
 from softwarp.recipe.schema import Recipe, parse_recipe
 
 # What may differ when a run is resumed: it does not change the outcome.
@@ -36,9 +37,10 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
     or are the travel on it in the first phase that gives travel, in the same ratio from phase to phase. A
     batch gets as many samples per class as the loss needs.
     """
+    name = whole_name(name)
     card, new = card_of(name), deepcopy(settings)
     old = parse_recipe(new).batches
-    if new["loss"]["name"] == name:
+    if whole_name(new["loss"]["name"]) == name:
         return new
     new["loss"] = {"name": name}
     batches = new["batches"] = dict(new.get("batches") or {})
@@ -60,10 +62,22 @@ def change_loss(settings: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def write_out(recipe: Recipe) -> dict[str, Any]:
-    """Return all settings of the recipe, with every default, including the loss's."""
-    settings = recipe.model_dump(mode="json")
-    settings["loss"]["settings"] = defaults_of(find_loss(recipe.loss.name)) | settings["loss"]["settings"]
+    """Return all settings of the recipe, with every default, including the loss's.
+
+    A loss of one's own gets the hash of its file. With a hash, all is written out already: reading runs and
+    reporting on them runs no code.
+    """
+    settings, name = recipe.model_dump(mode="json"), recipe.loss.name
+    if recipe.loss.code is None:
+        own = {"name": whole_name(name), "code": code_of(name)} if is_own(name) else {}
+        settings["loss"] |= own
+        settings["loss"]["settings"] = defaults_of(find_loss(name)) | settings["loss"]["settings"]
     return settings
+
+
+def with_code(recipe: Recipe) -> Recipe:
+    """Return the recipe; one with a loss of one's own is held to the file as it is now."""
+    return parse_recipe(write_out(recipe)) if is_own(recipe.loss.name) else recipe
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -122,7 +136,11 @@ def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def check_batches(recipe: Recipe) -> None:
-    """Raise a ValueError unless the recipe's batches, or their pieces, hold what its loss needs."""
+    """Raise a ValueError unless the recipe's batches, or their pieces, hold what its loss needs.
+
+    The file of a loss of one's own must be the one that the recipe was written with.
+    """
+    check_code(recipe.loss.name, recipe.loss.code)
     card, batches = card_of(recipe.loss.name), recipe.batches
     needs = f"{recipe.loss.name} needs {card.needs()} in a batch"
     if batches.classes is None or batches.samples is None:

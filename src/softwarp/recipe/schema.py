@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from softwarp.data.splits import SplitPlan
 
@@ -92,7 +101,10 @@ class ModelPart(Part):
 
 
 class LossPart(Part):
-    name: str
+    name: str = Field(description="as `softwarp losses` lists it, or your own: FILE.py:CLASS")
+    code: str | None = Field(
+        None, description="SHA-256 of that FILE, written by runs; one that has changed is refused"
+    )
     proxy_init: Literal["means"] | None = Field(
         None, description="means: proxies start at the class means of the first embeddings"
     )
@@ -122,6 +134,11 @@ class LossPart(Part):
             if key in settings:
                 raise ValueError(f"{key} follows from {place}; omit it")
         return settings
+
+    @model_serializer(mode="wrap")
+    def _without_code_unless_own(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return {key: value for key, value in written.items() if key != "code" or value is not None}
 
 
 class BatchPart(Part):

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from softwarp.figures import COLOURS, svg, tidy
+from softwarp.losses.own_file import loss_label
 from softwarp.recipe.schema import parse_recipe
 from softwarp.report.page import Illustration, Part
 from softwarp.tables import Cell, Table, figure, metric_title
@@ -35,7 +36,7 @@ def search_parts(studies: Mapping[str, Study], best: str) -> list[Part]:
     first = next(iter(studies.values()))
     parts = [
         Part(
-            title=f"Search: {first.recipe.loss.name} on {first.recipe.data.name}",
+            title=f"Search: {loss_label(first.recipe.loss.name)} on {first.recipe.data.name}",
             text="Every value is measured on validation classes; test classes were never loaded. Values of "
             "the best trial are optimistic, because it is the best of many: judge it once on test classes.",
             folded={"best recipe": best},

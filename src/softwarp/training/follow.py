@@ -5,6 +5,7 @@ from itertools import groupby
 
 from softwarp import processes
 from softwarp.events import OnEvent, Work, tell
+from softwarp.losses.own_file import loss_label
 from softwarp.models.backbones import BACKBONES
 from softwarp.models.hub import address_to_fetch
 from softwarp.recipe.schema import Recipe
@@ -45,7 +46,7 @@ def follow(job: Job, on_event: OnEvent | None) -> Callable[[], None]:
         """The work that the last step belongs to, how many images of it are done, and its kind."""
         first, last, kind = next(each for each in ends if state.step <= each[1])
         if kind not in begun:
-            name, total = kind + job.recipe.loss.name, (last - first) * size
+            name, total = kind + loss_label(job.recipe.loss.name), (last - first) * size
             begun[kind] = Work(on_event, name, total=total, done=(before - first) * size)
         return begun[kind], (state.step - first) * size, kind
 

@@ -17,6 +17,7 @@ from softwarp.data.tables import Table
 from softwarp.evaluation import KNN, embed_images, ks_within, map_at_r_per_class, measure
 from softwarp.events import OnEvent, Stopping, Work, part_of, tell
 from softwarp.losses import contract
+from softwarp.losses.own_file import loss_label
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import check_batches
@@ -254,7 +255,7 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
     if processes.is_main():
         job.run.log(row)
         seen = f", {settings.metric} {row['validation'][settings.metric]:.4f}" if "validation" in row else ""
-        job.tell(f"{job.recipe.loss.name}, epoch {epoch}, loss {row['loss']:.3f}{seen}")
+        job.tell(f"{loss_label(job.recipe.loss.name)}, epoch {epoch}, loss {row['loss']:.3f}{seen}")
     numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
     job.accelerator.log(numbers, step=epoch)
     return not (settings.patience and state.since_best >= settings.patience)
@@ -314,7 +315,7 @@ def finish(job: Job) -> None:
 def _result(job: Job, judgement: "Judgement", epochs: int, distance: float | None) -> Result:
     source, state = job.source, job.state
     return Result(
-        name=job.recipe.loss.name,
+        name=loss_label(job.recipe.loss.name),
         seed=job.recipe.seed,
         distance=job.loss.distance,
         split=job.recipe.evaluation.split,

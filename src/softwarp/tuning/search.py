@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from softwarp.data.sources import load_source
 from softwarp.events import OnEvent, Work, part_of
 from softwarp.files import write_json
+from softwarp.losses.own_file import loss_label
 from softwarp.recipe.overrides import deciding_settings, difference_of, write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.run import Run
@@ -123,7 +124,7 @@ def search(
     with named_full_disk(folder):
         key = claim_folder(folder, judged, space, start=None if start is None else start.name, **what)
         queue = TrialQueue(
-            f"{recipe.loss.name}-{key[:16]}",
+            f"{loss_label(recipe.loss.name)}-{key[:16]}",
             folder,
             storage,
             sampler=Sampler(sampler, recipe.seed, max(1, min(STARTUP, (trials or STARTUP * 3) // 3))),
