@@ -3,10 +3,11 @@
 Metrics are percentages, the best is bold, a second best may be underlined.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
@@ -16,32 +17,67 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table as RichTable
 
-TITLES = {
-    "map@r": "MAP@R",
-    "nmi": "NMI",
-    "nmi_geometric": "NMI geometric",
-    "ami": "AMI",
-    "avg_dtp": "AvgDTP",
-    "r_precision": "R-precision",
-}
-COUNTS = ("queries", "queries_without_positives")
-# No shares of one: distances, their ratios, and what describes a spectrum or hubs.
-LENGTHS = (
-    "avg_dtp",
-    "compactness",
-    "separability",
-    "separability_ratio",
-    "spectral_decay",
-    "effective_rank",
-    "norm",
-    "norm_deviation",
-    "hubness",
-)
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
     | {letter: f"${letter}$" for letter in "<>|"}
     | {"\\": r"\textbackslash ", "^": r"\^{}", "~": r"\~{}", "±": r"$\pm$", "−": "$-$"}
 )
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What tables, figures and searches need to know of a metric.
+
+    Args:
+        title: as people print it; K or F stands for the number in its name.
+        family: what measures it, a file of metrics/.
+        unit: a share of one, shown in percent; a length (or a ratio, or a deviation of one), or a count.
+        better: which of two values is; neither where spaces cannot be compared by it.
+    """
+
+    title: str
+    family: str
+    unit: Literal["percent", "length", "count"] = "percent"
+    better: Literal["higher", "lower", "neither"] = "higher"
+
+
+METRICS = {
+    "recall@K": Metric("Recall@K", "retrieval"),
+    "precision@1": Metric("Precision@1", "retrieval"),
+    "r_precision": Metric("R-precision", "retrieval"),
+    "map@r": Metric("MAP@R", "retrieval"),
+    "map@K": Metric("MAP@K", "retrieval"),
+    "ndcg@K": Metric("NDCG@K", "retrieval"),
+    "queries": Metric("Queries", "retrieval", "count", "neither"),
+    "queries_without_positives": Metric("Queries without positives", "retrieval", "count", "neither"),
+    "knn@K": Metric("K-NN accuracy", "votes"),
+    "nmi": Metric("NMI", "clustering"),
+    "nmi_geometric": Metric("NMI geometric", "clustering"),
+    "ami": Metric("AMI", "clustering"),
+    "avg_dtp": Metric("AvgDTP", "geometry", "length", "neither"),
+    "compactness": Metric("Compactness", "geometry", "length", "neither"),
+    "separability": Metric("Separability", "geometry", "length", "neither"),
+    "separability_ratio": Metric("Separability ratio", "geometry", "length", "neither"),
+    "spectral_decay": Metric("Spectral decay", "geometry", "length", "neither"),
+    "effective_rank": Metric("Effective rank", "geometry", "length", "neither"),
+    "between_share": Metric("Between share", "geometry"),
+    "norm": Metric("Norm", "geometry", "length", "neither"),
+    "norm_deviation": Metric("Norm deviation", "geometry", "length", "neither"),
+    "hubness": Metric("Hubness", "geometry", "length", "lower"),
+    "accuracy": Metric("Accuracy", "verification"),
+    "accuracy_std": Metric("Accuracy std", "verification", better="neither"),
+    "tar@far=F": Metric("TAR@FAR=F", "verification"),
+    "fold_tar@far=F": Metric("Fold TAR@FAR=F", "verification"),
+    "fold_tar_std@far=F": Metric("Fold TAR std@FAR=F", "verification", better="neither"),
+    "auc": Metric("AUC", "verification"),
+    "best_threshold": Metric("Best threshold", "verification", "length", "neither"),
+    "best_accuracy": Metric("Best accuracy", "verification"),
+    "rank@K": Metric("Rank@K", "identification"),
+    "tpir@fpir=F": Metric("TPIR@FPIR=F", "identification"),
+    "mated": Metric("Mated", "identification", "count", "neither"),
+    "others": Metric("Others", "identification", "count", "neither"),
+}
+NUMBER = re.compile(r"(?<=[@=])[0-9][0-9.e+-]*$")  # K or F in a metric's name
 
 
 @dataclass(frozen=True)
@@ -209,15 +245,46 @@ def _read(text: str) -> Cell:
     return Cell(text)
 
 
+def metric_of(name: str) -> Metric:
+    """Return the row of METRICS for a metric's name; one that has none is shown as a share of one.
+
+    >>> metric_of("knn@5").title, metric_of("avg_dtp").unit
+    ('5-NN accuracy', 'length')
+    """
+    if name in METRICS:
+        return METRICS[name]
+    for letter in "KF":
+        if row := METRICS.get(NUMBER.sub(letter, name)):
+            number = name[NUMBER.search(name).start() :]  # type: ignore[union-attr]
+            return replace(row, title=re.sub(rf"\b{letter}\b", number, row.title))
+    return Metric(name[:1].upper() + name[1:].replace("_", " "), "")
+
+
+def names_of(family: str) -> list[str]:
+    """Return the metrics of a family that have no number of their own and are shares of one.
+
+    >>> names_of("clustering")
+    ['nmi', 'nmi_geometric', 'ami']
+    """
+    return [
+        name
+        for name, row in METRICS.items()
+        if row.family == family and row.unit == "percent" and name[-2:] not in ("@K", "=F")
+    ]
+
+
 def metric_title(name: str) -> str:
     """Return a metric's name as a table heading.
 
     >>> metric_title("recall@1"), metric_title("map@r"), metric_title("knn@5")
     ('Recall@1', 'MAP@R', '5-NN accuracy')
     """
-    if name.startswith("knn@"):
-        return f"{name.removeprefix('knn@')}-NN accuracy"
-    return TITLES.get(name, name[:1].upper() + name[1:].replace("_", " "))
+    return metric_of(name).title
+
+
+def factor_of(name: str) -> float:
+    """Return what a metric is multiplied by where it is shown: 100 for shares of one."""
+    return 100.0 if metric_of(name).unit == "percent" else 1.0
 
 
 def figure(name: str, value: float, deviation: float | None = None) -> str:
@@ -226,9 +293,10 @@ def figure(name: str, value: float, deviation: float | None = None) -> str:
     >>> figure("recall@1", 0.94637, 0.0061), figure("avg_dtp", 10.634), figure("queries", 75)
     ('94.6 ± 0.6', '10.63', '75')
     """
-    if name in COUNTS:
+    unit, factor = metric_of(name).unit, factor_of(name)
+    if unit == "count":
         return f"{value:g}"
-    factor, digits = (1, 2) if name in LENGTHS else (100, 1)
+    digits = 1 if unit == "percent" else 2
     spread = "" if deviation is None else f" ± {factor * deviation:.{digits}f}"
     return f"{factor * value:.{digits}f}{spread}"
 
@@ -272,10 +340,14 @@ def write_table(stem: Path, shown: Table) -> None:
 def metric_table(
     rows: Sequence[Row], metrics: Sequence[str], heads: Sequence[str], *, title: str = ""
 ) -> Table:
-    """Return a column per metric, the best mean in bold; except for distances, which have no best value."""
+    """Return a column per metric, the best mean in bold; except for those that have no better value."""
     ranked = [row.mean for row in rows if row.ranked]
-    shares = [name for name in metrics if name not in LENGTHS]
-    best = {name: max((mean[name] for mean in ranked if name in mean), default=None) for name in shares}
+    choose: dict[str, Callable[..., float | None]] = {"higher": max, "lower": min}
+    best = {
+        name: choose[better]((mean[name] for mean in ranked if name in mean), default=None)
+        for name in metrics
+        if (better := metric_of(name).better) in choose
+    }
 
     def cell(row: Row, name: str) -> Cell:
         if name not in row.mean:

@@ -14,7 +14,7 @@ from softwarp.recipe.overrides import write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.model_folder import ModelConfig
 from softwarp.runs.run import Result, Run
-from softwarp.tables import COUNTS, figure, metric_title
+from softwarp.tables import figure, metric_of, metric_title
 
 # The name of a data set, and what it is; a folder of one's own stays unnamed, for its name is a path.
 DATA = {
@@ -51,7 +51,7 @@ def model_card(run: Run, config: ModelConfig, *, licence: str | None) -> str:
         metrics=[
             (metric_title(name), figure(name, value), _baseline(result, name))
             for name, value in result.metrics.items()
-            if name not in COUNTS
+            if metric_of(name).unit != "count"
         ],
         licence=licence,
     )

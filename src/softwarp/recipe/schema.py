@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from softwarp.data.splits import SplitPlan
+from softwarp.tables import names_of
 
 
 class Part(BaseModel):
@@ -293,6 +294,10 @@ class EvaluationPart(Part):
         (), description="each look judges these shares of the way from the start (see wise_ft), too, by class"
     )
 
+    def measured(self) -> list[str]:
+        """Return the retrieval metrics that every evaluation measures."""
+        return [*(f"recall@{k}" for k in self.ks), *names_of("retrieval")]
+
     def check_judged(self) -> None:
         """Raise a ValueError if no classes are judged, for work that compares models."""
         if self.test_classes == "none":
@@ -330,7 +335,7 @@ class EvaluationPart(Part):
 
     @model_validator(mode="after")
     def _metric_exists(self) -> "EvaluationPart":
-        known = [*(f"recall@{k}" for k in self.ks), "precision@1", "r_precision", "map@r"]
+        known = self.measured()
         if self.metric not in known:
             raise ValueError(f"metric {self.metric!r} is not measured; choose from {', '.join(known)}")
         return self

@@ -119,7 +119,7 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     left, middle, right = figure.subplots(1, 3)
     draw_sweep(left, summary, "recall@1")
     draw_sweep(middle, summary, "map@r")
-    draw_sweep(right, summary, "avg_dtp", factor=1.0)
+    draw_sweep(right, summary, "avg_dtp")
     right.axline((0, 0), slope=1, color="grey", linewidth=0.8, label="alpha")
     right.legend(frameon=False, fontsize=8)
     return {"alpha": Drawing(figure, numbers(summary))}

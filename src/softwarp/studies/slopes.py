@@ -31,7 +31,7 @@ from softwarp.studies.variants import (
     train_variants,
     with_loss_settings,
 )
-from softwarp.tables import Cell, Table, metric_title
+from softwarp.tables import Cell, Table, factor_of, metric_title
 
 PAPER = "Fig. 7"
 SAID = "section 4.4"
@@ -154,7 +154,7 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     """Return Fig. 7 as a heat map, and one of AvgDTP."""
     figure = Figure(figsize=(10, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
-    heat_map(left, summary["cells"], "recall@1", factor=100.0)
+    heat_map(left, summary["cells"], "recall@1")
     heat_map(right, summary["cells"], "avg_dtp")
     rows = [
         {"k1": cell["k1"], "k2": cell["k2"]}
@@ -165,9 +165,10 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     return {"slopes": Drawing(figure, rows)}
 
 
-def heat_map(axes: Axes, cells: Sequence[Mapping[str, Any]], metric: str, *, factor: float = 1.0) -> None:
+def heat_map(axes: Axes, cells: Sequence[Mapping[str, Any]], metric: str) -> None:
     """Draw the means, each with its number; a cross marks pairs at which training blew up."""
     inside, beyond, by_pair = grid(cells)
+    factor = factor_of(metric)
     values = [[factor * by_pair[k1, k2]["mean"][metric] for k2 in beyond] for k1 in inside]
     axes.imshow(values, cmap="viridis", origin="lower", aspect="auto")
     lowest, highest = min(map(min, values)), max(map(max, values))

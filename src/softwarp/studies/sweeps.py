@@ -11,7 +11,7 @@ from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, tidy
 from softwarp.report.claims import Measured, above, claim, measured, shown, yes
 from softwarp.studies.variants import Outcome, summarise_variants, train_variants, with_loss_settings
-from softwarp.tables import Row, Table, metric_table, metric_title
+from softwarp.tables import Row, Table, factor_of, metric_table, metric_title
 
 METRICS = ("recall@1", "map@r", "avg_dtp")
 PLAIN = "no_warp"  # k1 = k2 = 1
@@ -108,9 +108,9 @@ def listed(points: Sequence[Mapping[str, Any]], setting: str, metric: str) -> st
     )
 
 
-def draw_sweep(axes: Axes, summary: Mapping[str, Any], metric: str, *, factor: float = 100.0) -> None:
+def draw_sweep(axes: Axes, summary: Mapping[str, Any], metric: str) -> None:
     """Draw a metric against the setting, with deviations; dotted without a warp, crosses at blow-ups."""
-    points = summary["points"]
+    points, factor = summary["points"], factor_of(metric)
     values = [Measured(*(factor * each for each in measured(point, metric))) for point in points]
     axes.errorbar(
         [point["value"] for point in points],

@@ -23,6 +23,7 @@ from softwarp.losses.own_file import loss_label
 from softwarp.recipe.overrides import deciding_settings, difference_of, write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.run import Run
+from softwarp.tables import names_of
 from softwarp.training.step_batches import fit_batches, room_of, why_not
 from softwarp.training.train import BlowUpError, training
 from softwarp.tuning.samplers import SAMPLERS, STARTUP, Sampler, grid, origin, suggest
@@ -32,7 +33,6 @@ from softwarp.tuning.trial_queue import DONE, TrialQueue, named_full_disk
 __all__ = ["Parameter", "Study", "Trial", "apply", "parse_parameter", "search", "space_of"]
 
 LOOKS = 4  # evaluations of a trial, if the recipe says nothing: hopeless ones end early
-CLUSTERING = ("nmi", "nmi_geometric", "ami")
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def judged_recipe(recipe: Recipe, *, objective: str, prune: bool) -> Recipe:
     changes: dict[str, Any] = {
         "split": "validation",
         "every": every,
-        "clustering": objective in CLUSTERING,
+        "clustering": objective in names_of("clustering"),
         "baseline": False,
     }
     return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update=changes)})
@@ -236,10 +236,10 @@ def check_search(
         )
     if sampler not in SAMPLERS:
         raise ValueError(f"no sampler is called {sampler!r}; choose from {', '.join(SAMPLERS)}")
-    measured = [*(f"recall@{k}" for k in recipe.evaluation.ks), "precision@1", "r_precision", "map@r"]
-    if objective not in (*measured, *CLUSTERING):
-        near = get_close_matches(objective, (*measured, *CLUSTERING), n=1)
-        answer = f"did you mean {near[0]}?" if near else f"choose from {', '.join((*measured, *CLUSTERING))}"
+    measured = [*recipe.evaluation.measured(), *names_of("clustering")]
+    if objective not in measured:
+        near = get_close_matches(objective, measured, n=1)
+        answer = f"did you mean {near[0]}?" if near else f"choose from {', '.join(measured)}"
         raise ValueError(f"objective {objective!r} is not measured; {answer}")
     check_space(recipe, space)
 
