@@ -177,7 +177,7 @@ def test_a_loss_that_blows_up_is_named_and_does_not_end_the_benchmark(study, mon
     folder = shutil.copytree(study[0], tmp_path / "copy")
     (folder / "proxy_nca_pp" / "seed-1" / "outcome.json").unlink()
     monkeypatch.setattr(
-        benchmark, "train", lambda *_, **__: (_ for _ in ()).throw(BlowUpError("loss is nan"))
+        benchmark, "train_recipe", lambda *_, **__: (_ for _ in ()).throw(BlowUpError("loss is nan"))
     )
     outcome = run_benchmark(folder)
     assert [entry.loss for entry in outcome.entries] == ["euclidean_softmax", "proxy_nca_pp"]
