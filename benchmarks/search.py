@@ -77,7 +77,7 @@ def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float
     """Seconds until the vectors are searchable and on disk, and those for the names of the items."""
     from softwarp import index_store
     from softwarp.index.index import create
-    from softwarp.index.updates import as_stored, settle
+    from softwarp.index.updates import as_stored, compact_and_index
 
     index = create(folder, dimensions=DIMENSIONS, distance="euclidean", kind=kind)
     written, whole = [0.0], index_store._write
@@ -90,10 +90,10 @@ def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float
     with index.store.writing():
         for first in range(0, len(vectors), BATCH):
             part = as_stored(index.store, vectors[first : first + BATCH])
-            names = [index_store.NewItem(f"{row:07}.jpg") for row in range(first, first + len(part))]
+            names = [index_store.NewImage(f"{row:07}.jpg") for row in range(first, first + len(part))]
             index.store.append(part, names)
         appended = time.perf_counter() - start
-        settled = seconds_of(lambda: settle(index.store))
+        settled = seconds_of(lambda: compact_and_index(index.store))
     index_store._write = whole
     return {"build_seconds": written[0] + settled, "items_seconds": appended - written[0]}
 

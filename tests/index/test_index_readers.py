@@ -11,7 +11,7 @@ import pytest
 from support.tiny_index import vector_index
 
 from softwarp.index.index import open_index
-from softwarp.index.store import NewItem, Store
+from softwarp.index.store import IndexStore, NewImage
 from softwarp.serve.live import LiveIndex
 
 SCRIPT = Path(__file__).parents[1] / "support" / "readers_and_writer.py"
@@ -23,7 +23,7 @@ def gaussian(rows, seed=0):
 
 def items(first, count):
     return [
-        NewItem(f"{row}.jpg", "ab"[row % 2], bytes([row % 256]), b"%d" % row) for row in range(first, count)
+        NewImage(f"{row}.jpg", "ab"[row % 2], bytes([row % 256]), b"%d" % row) for row in range(first, count)
     ]
 
 
@@ -54,7 +54,7 @@ def add(index):
 
 
 def replace(index):
-    index.append(gaussian(1, 3), [NewItem("5.jpg", "b", b"new", b"new")])
+    index.append(gaussian(1, 3), [NewImage("5.jpg", "b", b"new", b"new")])
 
 
 def remove_few(index):
@@ -101,7 +101,7 @@ def test_what_no_reader_holds_is_deleted_by_the_next_writer(tmp_path):
 @pytest.mark.parametrize("step", ["_map", "_hold_search"])
 def test_what_is_exchanged_while_an_index_is_being_opened(tmp_path, monkeypatch, step):
     filled(tmp_path, "hnsw")
-    writer, opened, whole = open_index(tmp_path), [], getattr(Store, step)
+    writer, opened, whole = open_index(tmp_path), [], getattr(IndexStore, step)
 
     def interrupted(store, *inputs):
         if store is not writer.store and not opened:
@@ -109,7 +109,7 @@ def test_what_is_exchanged_while_an_index_is_being_opened(tmp_path, monkeypatch,
             remove_many(writer)
         return whole(store, *inputs)
 
-    monkeypatch.setattr(Store, step, interrupted)
+    monkeypatch.setattr(IndexStore, step, interrupted)
     reader = open_index(tmp_path)
     assert opened
     remove_few(writer)

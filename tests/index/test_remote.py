@@ -17,7 +17,7 @@ from softwarp.index import remote
 from softwarp.index.index import create
 from softwarp.index.postgres import pattern_of
 from softwarp.index.remote import open_remote, push
-from softwarp.index.store import NewItem
+from softwarp.index.store import NewImage
 
 pytest.importorskip("qdrant_client", reason="needs qdrant-client: pip install 'softwarp[qdrant]'")
 pytest.importorskip("pgvector", reason="needs pgvector: pip install 'softwarp[postgres]'")
@@ -85,7 +85,7 @@ def test_only_changes_are_sent_and_removals_are_mirrored(tmp_path, url):
     ]
     again = push(index, url)
     assert (again.sent, again.removed, again.unchanged) == (0, 0, 40)
-    index.append(points(2, seed=3), [NewItem("7.jpg", digest=b"new"), NewItem("more.jpg")])
+    index.append(points(2, seed=3), [NewImage("7.jpg", digest=b"new"), NewImage("more.jpg")])
     index.store.remove(["0.jpg", "1.jpg"])
     third = push(index, url)
     assert (third.sent, third.removed, third.unchanged) == (2, 3, 37)
@@ -123,7 +123,7 @@ def test_filters_are_those_of_an_index(tmp_path, url):
     index = create(tmp_path / "index", dimensions=12, distance="euclidean")
     labels = ["wren", None, 'it\'s "odd" %s', "wren", "robin", "wren"]
     items = [
-        NewItem(f"{copy}/{name}", label)
+        NewImage(f"{copy}/{name}", label)
         for copy in range(5)
         for name, label in zip(names, labels, strict=True)
     ]
@@ -150,7 +150,7 @@ def test_filters_are_those_of_an_index(tmp_path, url):
 def test_names_that_are_no_text_are_kept_apart(tmp_path, url):
     index = create(tmp_path / "index", dimensions=12, distance="euclidean")
     odd = [os.fsdecode(name) for name in (b"\xff\n'.jpg", b"\xfe\n'.jpg", b'"; DROP TABLE photos; --.jpg')]
-    index.append(points(3), [NewItem(name, name) for name in odd])
+    index.append(points(3), [NewImage(name, name) for name in odd])
     assert push(index, url).sent == 3
     assert push(index, url).sent == 0
     assert paths(found(url, points(3), k=1)) == [["\\xff\n'.jpg"], ["\\xfe\n'.jpg"], [odd[2]]]
@@ -198,7 +198,7 @@ def test_the_table_has_an_hnsw_index_of_the_distance(tmp_path, new_table):
     narrow, wide = new_table(), new_table()
     push(vector_index(tmp_path / "index", points(5), distance="cosine"), narrow)
     index = create(tmp_path / "wide", dimensions=2001, distance="euclidean")
-    index.append(np.ones((1, 2001)), [NewItem("1.jpg")])
+    index.append(np.ones((1, 2001)), [NewImage("1.jpg")])
     push(index, wide)  # too wide for an index of pgvector, and found nevertheless
     assert len(found(wide, np.ones(2001))[0]) == 1
     server, _, table = narrow.rpartition("table=")

@@ -23,7 +23,7 @@ from softwarp.index import embed_files
 from softwarp.index import faiss_index as index_faiss
 from softwarp.index import updates as index_updates
 from softwarp.index.index import build, open_index
-from softwarp.index.store import NewItem
+from softwarp.index.store import NewImage
 from softwarp.studies.demo import demo_recipes
 from softwarp.training.train import train
 
@@ -349,7 +349,7 @@ def test_an_approximate_index_that_is_damaged_is_scanned_and_built_again(tmp_pat
     damaged = open_index(tmp_path)
     assert (damaged.kind, damaged.recall, damaged.damaged) == ("flat", 1.0, True)
     assert (damaged.search(vectors[:50], 1)[0] == expected).all()
-    damaged.append(gaussian(1, 16, 9), [NewItem("again.jpg")])  # or a refresh
+    damaged.append(gaussian(1, 16, 9), [NewImage("again.jpg")])  # or a refresh
     for mended in (damaged, open_index(tmp_path)):
         assert (mended.kind, mended.damaged) == (kind, False)
         assert mended.recall >= min(whole, 0.95)
@@ -369,7 +369,7 @@ def test_removed_rows_are_never_found_and_ids_outlive_compaction(tmp_path):
     assert np.array_equal(index.vectors, vectors[50:])
     assert index.search(vectors[70], 1)[0].item() == 71
     assert len(list(index.folder.glob("*.f32"))) == 1
-    index.append(vectors[:1], [NewItem("again.jpg")])
+    index.append(vectors[:1], [NewImage("again.jpg")])
     assert index.items[-1].id == 101
 
 
@@ -383,7 +383,7 @@ def test_an_approximate_index_finds_nearly_all(tmp_path, kind, distance):
     assert index.kind == kind
     assert 0.95 <= index.recall <= 1
     assert index.store.settings["indexed"] == 1950
-    index.append(vectors[1950:], [NewItem(f"{row}.jpg", labels[row]) for row in range(1950, 2000)])
+    index.append(vectors[1950:], [NewImage(f"{row}.jpg", labels[row]) for row in range(1950, 2000)])
     assert index.store.settings["indexed"] == 1950  # the last 50 are scanned
     queries = (centres + 0.3 * gaussian(40, 16, 2)).astype(np.float32)
     truth = brute_force(queries, vectors, distance)
@@ -425,7 +425,7 @@ def test_the_kind_follows_size_and_memory(tmp_path, monkeypatch):
     index = vector_index(tmp_path, gaussian(500, 8))
     kinds = [(index.kind, index.recall)]
     for first in (500, 1500):
-        names = [NewItem(f"{row}.jpg") for row in range(first, first + 1000)]
+        names = [NewImage(f"{row}.jpg") for row in range(first, first + 1000)]
         index.append(gaussian(1000, 8, first), names)
         kinds.append((index.kind, index.recall >= 0.95))
     assert kinds == [("flat", 1.0), ("hnsw", True), ("ivfpq", True)]

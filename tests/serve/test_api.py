@@ -15,7 +15,7 @@ from support.tiny_index import brute_force, glyph_index, vector_index
 
 from softwarp.data.decode import KINDS, reads_heic
 from softwarp.index.index import open_index
-from softwarp.index.store import NewItem
+from softwarp.index.store import NewImage
 from softwarp.serve.app import create_app
 from softwarp.serve.limits import Limits
 
@@ -102,7 +102,7 @@ def test_neighbours_leave_the_image_itself_out(client, index):
 
 def test_a_copy_is_told_and_has_no_vote(tmp_path):
     served = vector_index(tmp_path / "index", np.eye(2, dtype=np.float32), labels=["a", "b"])
-    served.append(np.eye(2, dtype=np.float32), [NewItem(f"copy {each}", "a", b"same") for each in range(2)])
+    served.append(np.eye(2, dtype=np.float32), [NewImage(f"copy {each}", "a", b"same") for each in range(2)])
     with TestClient(create_app(served), base_url=HOME) as client:
         answer = client.get("/api/images/3/neighbours").json()
     told = {each["path"]: each["same_file"] for each in answer["results"]}

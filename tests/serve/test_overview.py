@@ -10,7 +10,7 @@ from support.tiny_index import glyph_index, vector_index
 from softwarp.events import Progress
 from softwarp.index.index import open_index
 from softwarp.serve.app import create_app
-from softwarp.serve.live import Job
+from softwarp.serve.live import BackgroundWork
 from softwarp.serve.map_file import POINT
 
 
@@ -82,7 +82,7 @@ def test_work_that_fails_says_why(tmp_path):
 
 
 def test_a_job_shows_its_progress():
-    job = Job(lambda on_event: on_event(Progress("counting", 3, 4)) or "done")
+    job = BackgroundWork(lambda on_event: on_event(Progress("counting", 3, 4)) or "done")
     job.wait()
     assert job.result == "done"
     assert job.status() == {"state": "ready", "what": "counting", "done": 3, "total": 4}

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from softwarp.index import embed_files
 from softwarp.index.embed_tree import embed_tree
 from softwarp.index.index import build, open_index
-from softwarp.index.store import Store
+from softwarp.index.store import IndexStore
 from softwarp.training.train import train
 from support.tiny_index import glyph_files, state
 from support.tiny_runs import PHASE, tiny
@@ -29,7 +29,7 @@ from support.tiny_runs import PHASE, tiny
 embed_files.embed_files.__kwdefaults__["batch_size"] = 4  # many batches, many moments
 
 
-append = Store.append
+append = IndexStore.append
 
 
 def logged_append(store, *inputs):
@@ -40,7 +40,7 @@ def logged_append(store, *inputs):
     log.with_suffix(".new").replace(log)
 
 
-Store.append = logged_append
+IndexStore.append = logged_append
 
 
 def embed(run: Path, images: Path, folder: Path) -> None:

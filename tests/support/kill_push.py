@@ -19,7 +19,7 @@ from softwarp.events import Progress
 from softwarp.index import remote
 from softwarp.index.index import open_index
 from softwarp.index.remote import open_remote, push
-from softwarp.index.store import NewItem
+from softwarp.index.store import NewImage
 from support.databases import databases
 from support.tiny_index import vector_index
 
@@ -73,7 +73,7 @@ def kill(folder: Path, url: str, generator: random.Random) -> None:
     there = stored(url, vectors)
     assert confirmed <= len(there) < IMAGES, (confirmed, len(there))
     index.store.remove(["3.jpg"])
-    index.append(vectors[:1] + 1, [NewItem("5.jpg")])
+    index.append(vectors[:1] + 1, [NewImage("5.jpg")])
     done = push(open_index(folder / "index"), url)
     assert done.unchanged >= confirmed - 2
     assert stored(url, vectors) == {item.id: item.path for item in index.items}

@@ -15,7 +15,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from softwarp.index.index import create, open_index
-from softwarp.index.store import NewItem
+from softwarp.index.store import NewImage
 from support.tiny_index import brute_force
 
 DIMENSIONS, K = 8, 10
@@ -45,7 +45,7 @@ def write(folder, stop):
 
 
 def item(path):
-    return NewItem(path, path[-1], path.encode(), path.encode())
+    return NewImage(path, path[-1], path.encode(), path.encode())
 
 
 def check(index):

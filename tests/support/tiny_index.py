@@ -6,8 +6,8 @@ from PIL import Image
 
 from softwarp.data.glyphs import STYLES, load_glyphs
 from softwarp.index.index import create
-from softwarp.index.store import NewItem
-from softwarp.index.updates import fingerprint
+from softwarp.index.store import NewImage
+from softwarp.index.updates import weights_digest
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
 
@@ -28,7 +28,7 @@ def vector_index(folder, vectors, *, distance="euclidean", kind="auto", labels=N
     """An index of vectors that come from nowhere; paths are their numbers."""
     index = create(folder, dimensions=vectors.shape[1], distance=distance, kind=kind)
     labels = labels or [None] * len(vectors)
-    index.append(vectors, [NewItem(f"{row}.jpg", label) for row, label in enumerate(labels)])
+    index.append(vectors, [NewImage(f"{row}.jpg", label) for row, label in enumerate(labels)])
     return index
 
 
@@ -38,7 +38,7 @@ def glyph_index(root, **settings):
     network = Embedder("small_conv", 16).eval()
     model = EmbeddingModel(network, "euclidean", resize=32, crop=32, device=torch.device("cpu"))
     images = glyph_files(root / "images", **settings)
-    weights = fingerprint(model)
+    weights = weights_digest(model)
     index = create(
         root / "index", dimensions=16, distance="euclidean", root=images, model="tiny", weights=weights
     )

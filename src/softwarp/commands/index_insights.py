@@ -12,7 +12,7 @@ from softwarp.commands.numbers import finite
 if TYPE_CHECKING:
     from softwarp.index.classify import Calibration
     from softwarp.index.index import Index
-    from softwarp.index.insights import Group
+    from softwarp.index.insights import ImageGroup
     from softwarp.report.page import Group as Section
     from softwarp.report.page import Tile
 
@@ -205,7 +205,7 @@ def _errors(calibration: "Calibration") -> str:
     )
 
 
-def _members(index: "Index", groups: Sequence["Group"]) -> Table:
+def _members(index: "Index", groups: Sequence["ImageGroup"]) -> Table:
     """A row per image."""
     items = {item.id: item for item in index.items}
     rows = [
@@ -216,7 +216,7 @@ def _members(index: "Index", groups: Sequence["Group"]) -> Table:
     return ("group", "distance", "class", "id", "image"), rows
 
 
-def _sizes(index: "Index", groups: Sequence["Group"]) -> Table:
+def _sizes(index: "Index", groups: Sequence["ImageGroup"]) -> Table:
     """A row per group: its size, its most frequent label and its most typical image."""
     items = {item.id: item for item in index.items}
     rows = []
@@ -229,7 +229,7 @@ def _sizes(index: "Index", groups: Sequence["Group"]) -> Table:
 
 
 def _show_groups(
-    index: "Index", groups: Sequence["Group"], summary: str, title: str, html: Path | None
+    index: "Index", groups: Sequence["ImageGroup"], summary: str, title: str, html: Path | None
 ) -> None:
     if html is not None:
         sections = [
@@ -239,7 +239,7 @@ def _show_groups(
         _page(html, index, title, sections, summary, len(groups))
 
 
-def _agreement(index: "Index", groups: Sequence["Group"]) -> float | None:
+def _agreement(index: "Index", groups: Sequence["ImageGroup"]) -> float | None:
     """NMI (arithmetic) of groups and labels; None unless there are at least two classes."""
     from sklearn.metrics import normalized_mutual_info_score
 

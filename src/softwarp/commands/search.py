@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from softwarp.index.index import Index
     from softwarp.index.remote import RemoteIndex
-    from softwarp.index.store import Item
+    from softwarp.index.store import IndexedImage
 
 
 SAME = "same file as the query"
@@ -82,7 +82,7 @@ def _cut(query: Path, box: str) -> "Image.Image":
 
 
 def _found(
-    index: "Index | RemoteIndex", query: Path, answer: "list[tuple[Item, float]]"
+    index: "Index | RemoteIndex", query: Path, answer: "list[tuple[IndexedImage, float]]"
 ) -> list[dict[str, Any]]:
     from softwarp.data.decode import read_content
     from softwarp.index.embed_files import digest_of
@@ -145,7 +145,7 @@ def _write_page(
     index: "Index | RemoteIndex",
     queries: list[Path],
     pictures: "Sequence[Path | Image.Image]",
-    answers: "list[list[tuple[Item, float]]]",
+    answers: "list[list[tuple[IndexedImage, float]]]",
     found: list[list[dict[str, Any]]],
 ) -> None:
     from softwarp.data.decode import read_image

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from softwarp.index.faiss_index import SPARE, nearest, scan
 from softwarp.index.index import Index
-from softwarp.index.insights import Distances, numbered, vote
+from softwarp.index.insights import Distances, numbered_classes, vote
 from softwarp.index.store import Rows, Vectors
 from softwarp.index.updates import as_stored
 
@@ -150,7 +150,7 @@ def classify(
 
 
 def _classes(index: Index) -> tuple[list[str], Rows]:
-    names, labels = numbered(index)
+    names, labels = numbered_classes(index)
     if not names:
         raise ValueError(f"{index.folder} has no classes; put its images into a folder per class")
     return names, labels

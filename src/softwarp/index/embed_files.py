@@ -27,7 +27,7 @@ QUALITY = 80
 
 
 @dataclass(frozen=True)
-class Picture:
+class PreparedFile:
     """A file that was read: its content's digest, and its pixels unless they are known already."""
 
     path: Path
@@ -41,9 +41,9 @@ class Picture:
 class Embedded:
     """A batch: the files that were embedded, a vector for each, and those that cannot be read."""
 
-    pictures: list[Picture]
+    pictures: list[PreparedFile]
     vectors: NDArray[np.float32]
-    broken: list[Picture]
+    broken: list[PreparedFile]
     seen: int  # files, also those that are known
 
 
@@ -62,12 +62,12 @@ def embed_files(
         thumbnails: make a small JPEG of each image.
     """
 
-    def prepare(path: Path) -> Picture:
+    def prepare(path: Path) -> PreparedFile:
         return _prepare(model, path, known(path), thumbnails)
 
     todo = iter(paths)
     with ThreadPoolExecutor(os.cpu_count(), initializer=use_one_core) as pool:
-        waiting: deque[list[Future[Picture]]] = deque()
+        waiting: deque[list[Future[PreparedFile]]] = deque()
         try:
             while True:
                 while len(waiting) <= AHEAD and (batch := list(islice(todo, batch_size))):
@@ -93,21 +93,21 @@ def thumbnail_of(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def _prepare(model: EmbeddingModel, path: Path, known: bytes | None, thumbnails: bool) -> Picture:
+def _prepare(model: EmbeddingModel, path: Path, known: bytes | None, thumbnails: bool) -> PreparedFile:
     digest = b""
     try:
         # The digest comes first: a file that changes in between has a digest that is out of date, and is
         # embedded again next time.
         digest = digest_of(read_content(path))
         if digest == known:
-            return Picture(path, digest)
+            return PreparedFile(path, digest)
         image = model.read(path)
     except (ValueError, OSError) as error:
-        return Picture(path, digest, broken=str(error))
-    return Picture(path, digest, model.transform(image), thumbnail_of(image) if thumbnails else None)
+        return PreparedFile(path, digest, broken=str(error))
+    return PreparedFile(path, digest, model.transform(image), thumbnail_of(image) if thumbnails else None)
 
 
-def _embed(model: EmbeddingModel, pictures: Sequence[Picture]) -> Embedded:
+def _embed(model: EmbeddingModel, pictures: Sequence[PreparedFile]) -> Embedded:
     pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
     size = model.network.embedding_size
     vectors = model.embed(torch.stack(pixels)) if pixels else torch.empty(0, size)

@@ -30,9 +30,9 @@ from softwarp.events import OnEvent
 from softwarp.index.faiss_index import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
 from softwarp.index.queries import as_vectors, model_of, parse_where
 from softwarp.index.sources import by_name, held_by, refuse_losses
-from softwarp.index.store import Item, NewItem, Rows, Store, Vectors
+from softwarp.index.store import IndexedImage, IndexStore, NewImage, Rows, Vectors
 from softwarp.index.table import TABLE
-from softwarp.index.updates import Changes, as_stored, embed_into, fingerprint, settle
+from softwarp.index.updates import Changes, as_stored, compact_and_index, embed_into, weights_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +53,7 @@ class Index:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.store = Store(folder)
+        self.store = IndexStore(folder)
         self.changes = Changes()  # what the last add, remove or refresh did
 
     def __len__(self) -> int:
@@ -114,15 +114,15 @@ class Index:
         return self.store.vectors[self.store.live_rows()] if len(self.store.removed) else self.store.vectors
 
     @cached_property
-    def items(self) -> list[Item]:
+    def items(self) -> list[IndexedImage]:
         """All items, by id."""
         return self.store.items()
 
-    def item(self, number: int) -> Item:
+    def item(self, number: int) -> IndexedImage:
         """Return the item with that id."""
         return self.store.items([number])[0]
 
-    def file(self, item: Item) -> Path:
+    def file(self, item: IndexedImage) -> Path:
         """Return where the image of an item is."""
         return self.root / item.path
 
@@ -130,7 +130,7 @@ class Index:
         """Return a JPEG of at most 160 pixels a side of the item with that id."""
         return self.store.thumbnail(number)
 
-    def picture(self, item: Item) -> bytes:
+    def picture(self, item: IndexedImage) -> bytes:
         """Return a small JPEG of an item."""
         return self.thumbnail(item.id)
 
@@ -168,7 +168,7 @@ class Index:
 
     def find(
         self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()
-    ) -> list[list[tuple[Item, float]]]:
+    ) -> list[list[tuple[IndexedImage, float]]]:
         """Return what `search` does as items and distances, a list per query."""
         ids, distances = self.search(queries, k, where=where)
         return [
@@ -236,7 +236,7 @@ class Index:
     def append(
         self,
         vectors: "NDArray[Any] | Tensor",
-        items: Sequence[NewItem],
+        items: Sequence[NewImage],
         *,
         on_event: OnEvent | None = None,
     ) -> None:
@@ -261,7 +261,7 @@ class Index:
         try:
             with self.store.writing():
                 yield
-                settle(self.store, on_event)
+                compact_and_index(self.store, on_event)
         finally:
             self._forget()
 
@@ -351,10 +351,10 @@ def create(
     """Return a new, empty index, or the one that is there: for vectors that were made elsewhere.
 
     Args:
-        weights: the model's `fingerprint`, if it is to embed queries.
+        weights: the model's `weights_digest`, if it is to embed queries.
     """
     named = str(absolute(Path(model))) if model and Path(model).exists() else str(model)
-    Store.create(
+    IndexStore.create(
         Path(out),
         dimensions=dimensions,
         distance=distance,
@@ -388,12 +388,12 @@ def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth:
         distance=loaded.distance,
         root=root,
         model=model,
-        weights=fingerprint(loaded),
+        weights=weights_digest(loaded),
         kind=kind,
         depth=depth,
         splits=has_splits([name for name in files if name not in labels]),
     )
-    if index.store.settings["fingerprint"] != fingerprint(loaded):
+    if index.store.settings["fingerprint"] != weights_digest(loaded):
         raise ValueError(f"{out} was built with another model, {index.model_name}; choose another folder")
     if index.root != root:
         raise ValueError(

@@ -22,7 +22,7 @@ Distances = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Group:
+class ImageGroup:
     """Images that belong together, by id, with the distance of each to the first."""
 
     ids: list[int]
@@ -34,7 +34,7 @@ class Duplicates:
     """Groups of near-duplicates, the surest first, and the distance up to which two images are a pair."""
 
     threshold: float
-    groups: list[Group]
+    groups: list[ImageGroup]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def outliers(index: Index, k: int = 10, *, on_event: OnEvent | None = None) -> l
     The k nearest images vote, each with the weight exp(-3 (d / d_k)^2), d_k being the distance of the last
     one. Images without a label neither vote nor are judged.
     """
-    names, labels = numbered(index)
+    names, labels = numbered_classes(index)
     if len(names) < 2:
         raise ValueError(f"{index.folder} has {len(names)} classes; outliers need at least 2")
     found, distances = neighbours(index, k, on_event=on_event)
@@ -90,7 +90,7 @@ def outliers(index: Index, k: int = 10, *, on_event: OnEvent | None = None) -> l
 
 def clusters(
     index: Index, *, k: int = 10, fineness: float = FINENESS, on_event: OnEvent | None = None
-) -> list[Group]:
+) -> list[ImageGroup]:
     """Return groups of similar images, the largest first, whatever their labels; each image is in one.
 
     Images are linked to their k nearest, with the weights of `vote`. Louvain's method divides that graph
@@ -127,7 +127,7 @@ def neighbours(index: Index, k: int, *, on_event: OnEvent | None = None) -> tupl
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def numbered(index: Index) -> tuple[list[str], Rows]:
+def numbered_classes(index: Index) -> tuple[list[str], Rows]:
     """Return the names of classes, ascending, and the number of each image's class; -1 for none."""
     labels = [item.label for item in index.items]
     names = sorted({label for label in labels if label is not None})
@@ -199,11 +199,11 @@ def _components(pairs: Rows, size: int) -> list[Rows]:
     return [rows for rows in groups if len(rows) > 1]
 
 
-def _group(index: Index, rows: Rows) -> Group:
+def _group(index: Index, rows: Rows) -> ImageGroup:
     points = index.vectors[rows].astype(np.float64)
     distances = np.linalg.norm(points - points[0], axis=1)
     distances = distances**2 / 2 if index.distance == "cosine" else distances
-    return Group(index.ids[rows].tolist(), distances.tolist())
+    return ImageGroup(index.ids[rows].tolist(), distances.tolist())
 
 
 def _by_centre(index: Index, rows: Rows) -> Rows:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from softwarp.index.store import Item, Vectors
+from softwarp.index.store import IndexedImage, Vectors
 
 SCROLLED = 10_000  # stamps that are read at a time
 WIDER = 4  # times as many are asked for when a glob leaves too few
@@ -94,8 +94,8 @@ class Qdrant:
             if offset is None:
                 return found
 
-    def put(self, items: Sequence[Item], stamps: Sequence[str], vectors: Vectors) -> None:
-        """Store images, in place of those with the same ids; safe when this returns."""
+    def put(self, items: Sequence[IndexedImage], stamps: Sequence[str], vectors: Vectors) -> None:
+        """IndexStore images, in place of those with the same ids; safe when this returns."""
         payloads = [
             {"path": item.path, "class": item.label, "digest": item.digest, "stamp": stamp}
             for item, stamp in zip(items, stamps, strict=True)
@@ -114,7 +114,9 @@ class Qdrant:
         if not self._local:  # which has no indexes
             self._client.create_payload_index(self.name, "class", self._models.PayloadSchemaType.KEYWORD)
 
-    def nearest(self, query: Vectors, k: int, where: Sequence[tuple[str, str]]) -> list[tuple[Item, float]]:
+    def nearest(
+        self, query: Vectors, k: int, where: Sequence[tuple[str, str]]
+    ) -> list[tuple[IndexedImage, float]]:
         """Return the k nearest images and their distances; `where` as `parse_where` returns it.
 
         Qdrant knows no globs: more and more images are asked for until k of them match.
@@ -128,7 +130,7 @@ class Qdrant:
                 return fitting[:k]
             asked *= WIDER
 
-    def _ask(self, query: Vectors, k: int, classes: Sequence[str]) -> list[tuple[Item, float]]:
+    def _ask(self, query: Vectors, k: int, classes: Sequence[str]) -> list[tuple[IndexedImage, float]]:
         conditions = [
             self._models.FieldCondition(key="class", match=self._models.MatchValue(value=name))
             for name in classes
@@ -143,7 +145,7 @@ class Qdrant:
         )
         return [
             (
-                Item(point.id, *(point.payload[field] for field in FIELDS)),
+                IndexedImage(point.id, *(point.payload[field] for field in FIELDS)),
                 1 - point.score if self._cosine else point.score,
             )
             for point in answer.points

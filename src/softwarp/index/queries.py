@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.index.updates import fingerprint
+from softwarp.index.updates import weights_digest
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def model_of(name: str, weights: str, place: str) -> "EmbeddingModel":
-    """Return the model of that name; an error if its `fingerprint` is not that of the vectors at a place."""
+    """Return the model of that name; an error if its `weights_digest` is not that of the vectors at a place."""
     from softwarp.inference import load
 
     model = load(name)
-    if fingerprint(model) != weights:
+    if weights_digest(model) != weights:
         raise ValueError(
             f"{name} is not the model that {place} was built with: its weights differ; build the index again"
         )

@@ -153,7 +153,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
         return await work(lambda: answers.Ids(ids=lookup.matching(live.now(), where)))
 
     @routes.get("/images/{number}")
-    def image(number: Id) -> answers.Picture:
+    def image(number: Id) -> answers.ShownImage:
         """Path and class of an image."""
         return lookup.picture(lookup.item_of(live.now(), number))
 

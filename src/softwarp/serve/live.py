@@ -31,7 +31,7 @@ class LiveIndex:
         self._index = index
 
 
-class Job:
+class BackgroundWork:
     """Long work in a thread of its own, with its progress, and its result or why there is none."""
 
     def __init__(self, work: Callable[[OnEvent], Any]) -> None:

@@ -16,8 +16,8 @@ from PIL import Image
 from softwarp.data.decode import image_size, open_image, read_image
 from softwarp.files import printable
 from softwarp.index.index import Index
-from softwarp.index.store import Item
-from softwarp.serve.answers import About, ClassCount, Found, Picture, Result, Votes
+from softwarp.index.store import IndexedImage
+from softwarp.serve.answers import About, ClassCount, Found, ShownImage, ShownResult, Votes
 from softwarp.serve.limits import Limits
 
 LONGEST = 300  # letters of a filter
@@ -99,24 +99,24 @@ def nearest(
     return Found(distance=index.distance, results=results, votes=votes(results))
 
 
-def neighbours(index: Index, pairs: Iterable[tuple[int, float]], digest: str = "") -> list[Result]:
+def neighbours(index: Index, pairs: Iterable[tuple[int, float]], digest: str = "") -> list[ShownResult]:
     """Return images with their distances; those removed meanwhile are left out."""
     found = []
     for number, distance in pairs:
         for item in items_of(index, [number]):
             same = bool(digest) and item.digest == digest  # vectors from elsewhere have no digest
-            found.append(Result(**_fields(item), distance=distance, same_file=same))
+            found.append(ShownResult(**_fields(item), distance=distance, same_file=same))
     return found
 
 
-def items_of(index: Index, ids: Iterable[int]) -> Iterator[Item]:
+def items_of(index: Index, ids: Iterable[int]) -> Iterator[IndexedImage]:
     """Yield the items with these ids; those removed meanwhile are left out."""
     for number in ids:
         with suppress(ValueError):
             yield index.item(number)
 
 
-def votes(results: Sequence[Result]) -> list[Votes]:
+def votes(results: Sequence[ShownResult]) -> list[Votes]:
     """Return the classes of neighbours, the most frequent first; of equally frequent ones the nearer."""
     voters = [each for each in results if each.label is not None and not each.same_file]
     counts = Counter(each.label for each in voters)
@@ -125,7 +125,7 @@ def votes(results: Sequence[Result]) -> list[Votes]:
     return [Votes(label=label, count=counts[label], nearest=nearest[label]) for label in ordered]
 
 
-def item_of(index: Index, number: int) -> Item:
+def item_of(index: Index, number: int) -> IndexedImage:
     """Return the item with that id, or answer that there is none."""
     try:
         return index.item(number)
@@ -133,9 +133,9 @@ def item_of(index: Index, number: int) -> Item:
         raise HTTPException(404, f"no image has the id {number}") from None
 
 
-def picture(item: Item) -> Picture:
+def picture(item: IndexedImage) -> ShownImage:
     """Return an item as it is shown."""
-    return Picture(**_fields(item))
+    return ShownImage(**_fields(item))
 
 
 def vector_of(index: Index, number: int) -> NDArray[np.float32]:
@@ -171,6 +171,6 @@ def as_csv(index: Index, ids: Iterable[int]) -> bytes:
     return text.getvalue().encode("utf-8", "surrogateescape")
 
 
-def _fields(item: Item) -> dict[str, Any]:
+def _fields(item: IndexedImage) -> dict[str, Any]:
     label = None if item.label is None else printable(item.label)
     return {"id": item.id, "path": printable(item.path), "label": label}

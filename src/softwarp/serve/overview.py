@@ -15,34 +15,34 @@ from softwarp.files import printable
 from softwarp.index.corrections import Corrections
 from softwarp.index.index import Index
 from softwarp.serve import answers, labels, lookup
-from softwarp.serve.live import Job, LiveIndex
+from softwarp.serve.live import BackgroundWork, LiveIndex
 from softwarp.serve.map_file import MapFile, open_map
 
 SHOWN = 100  # entries of a list in one answer
 Start = Annotated[int, Query(ge=0, le=answers.LARGEST_ID, description="How many to pass over.")]
 
 
-class Jobs:
+class WorkByName:
     """Work on the whole index by name, done once and again when the index has changed."""
 
     def __init__(self, live: LiveIndex) -> None:
         self._live, self._lock = live, threading.Lock()
-        self._jobs: dict[str, tuple[Index, Job]] = {}
+        self._jobs: dict[str, tuple[Index, BackgroundWork]] = {}
 
-    def of(self, name: str, work: Callable[[Index, OnEvent], Any]) -> tuple[Index, Job]:
+    def of(self, name: str, work: Callable[[Index, OnEvent], Any]) -> tuple[Index, BackgroundWork]:
         """Return the work of that name, which is started if need be, and the index it is about."""
         with self._lock:
             index = self._live.now()
             about, job = self._jobs.get(name, (None, None))
             if about is None or job is None or (about is not index and not job.working):
-                self._jobs[name] = index, Job(lambda on_event: work(index, on_event))
+                self._jobs[name] = index, BackgroundWork(lambda on_event: work(index, on_event))
             return self._jobs[name]
 
 
 def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
     """Return the routes under /api for the map, duplicates and outliers of an index."""
     routes = APIRouter(prefix="/api")
-    jobs = Jobs(live)
+    jobs = WorkByName(live)
 
     @routes.get("/map")
     def status() -> answers.MapStatus:
@@ -96,7 +96,7 @@ def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
         found = job.result or []
         corrected = labels.read(corrections)
         shown = [
-            answers.Outlier(
+            answers.ShownOutlier(
                 **dict(lookup.picture(item)),
                 corrected=printable(corrected[item.path]) if item.path in corrected else None,
                 suggested=printable(row.suggested),
