@@ -43,15 +43,13 @@ def photographs() -> list[bytes]:
 
 def make_index(folder: Path, thumbnail: bytes) -> None:
     """Random vectors in place of embeddings: searching them costs the same."""
-    from softwarp.index.index import create
+    from softwarp.index.index import Index
     from softwarp.index.store import NewImage
-    from softwarp.index.updates import weights_digest
     from softwarp.inference import load
 
     model = load("efficientnet_lite0")
     size = model.network.embedding_size
-    weights = weights_digest(model)
-    index = create(folder, dimensions=size, distance="cosine", model="efficientnet_lite0", weights=weights)
+    index = Index.create(folder, dimensions=size, distance="cosine", model=model)
     vectors = np.random.default_rng(0).standard_normal((IMAGES, size), dtype=np.float32)
     items = [NewImage(f"{row}.jpg", f"class {row % 100}", b"", thumbnail) for row in range(IMAGES)]
     index.append(vectors, items)

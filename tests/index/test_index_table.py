@@ -9,7 +9,7 @@ import pytest
 from support.tiny_index import vector_index
 
 from softwarp.index import table as index_table
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 from softwarp.index.store import IndexStore, NewImage
 from softwarp.index.table import TABLE, SqliteFile
 
@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from softwarp.index.store import NewImage
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 
 whole, told, pages = Path(sys.argv[1]), 0, 0
 looks = (
     lambda index: index.items,
     lambda index: [index.thumbnail(number) for number in index.ids],
-    lambda index: index.find(index.vectors[:3], 5, where=["class=a", "path=*1*"]),
+    lambda index: index.search(index.vectors[:3], 5, where=["class=a", "path=*1*"]),
     lambda index: index.store.digests(),
     lambda index: index.remove(["3.jpg", "4.jpg"]),
     lambda index: index.append(np.ones((2, 4)), [NewImage("new.jpg"), NewImage("5.jpg")]),
@@ -41,7 +41,7 @@ for start in range(0, (whole / "items.sqlite").stat().st_size, 4096):
             file.seek(start)
             file.write(bytes(4096))
         try:
-            look(open_index(folder))
+            look(Index.open(folder))
         except (ValueError, OSError) as error:
             assert "\\n" not in str(error)
             told += "build the index again" in str(error)
@@ -72,10 +72,10 @@ def test_a_full_disk_is_told_and_leaves_the_index_whole(tmp_path):
     items = [NewImage(f"new {row}.jpg", thumbnail=b"jpeg" * 4000) for row in range(20)]
     with pytest.raises(OSError, match=r"items\.sqlite: the disk is full.*same command again"):
         index.append(np.ones((20, 4)), items)
-    assert len(index) == len(open_index(tmp_path).items) == 20
-    again = open_index(tmp_path)
+    assert len(index) == len(Index.open(tmp_path).items) == 20
+    again = Index.open(tmp_path)
     again.append(np.ones((20, 4)), items)
-    assert len(again) == len(again.items) == len(open_index(tmp_path)) == 40
+    assert len(again) == len(again.items) == len(Index.open(tmp_path)) == 40
 
 
 def test_a_full_disk_is_told_for_the_other_files_too(tmp_path, monkeypatch):
@@ -96,10 +96,10 @@ def test_a_full_disk_is_told_for_the_approximate_index(tmp_path, monkeypatch):
     monkeypatch.setattr("faiss.write_index", write_nothing)
     with pytest.raises(OSError, match=r"search-0-1\.faiss cannot be written \(the disk is full\)"):
         vector_index(tmp_path, np.eye(4, dtype=np.float32), kind="hnsw")
-    assert len(open_index(tmp_path)) == 4
+    assert len(Index.open(tmp_path)) == 4
     monkeypatch.undo()
-    open_index(tmp_path).append(np.ones((1, 4)), [NewImage("new.jpg")])
-    assert open_index(tmp_path).kind == "hnsw"
+    Index.open(tmp_path).append(np.ones((1, 4)), [NewImage("new.jpg")])
+    assert Index.open(tmp_path).kind == "hnsw"
     assert not list(tmp_path.glob(".*"))
 
 

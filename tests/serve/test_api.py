@@ -14,7 +14,7 @@ from support.pictures import noise
 from support.tiny_index import brute_force, glyph_index, vector_index
 
 from softwarp.data.decode import KINDS, reads_heic
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 from softwarp.index.store import NewImage
 from softwarp.serve.app import create_app
 from softwarp.serve.limits import Limits
@@ -367,7 +367,7 @@ def test_changes_by_another_process_are_seen(tmp_path):
     served = glyph_index(tmp_path, classes=2)
     with TestClient(create_app(served), base_url=HOME) as client:
         assert client.get("/api/index").json()["images"] == 8
-        other = open_index(served.folder)
+        other = Index.open(served.folder)
         other.remove([other.root / "U+0041"])
         assert client.get("/api/index").json()["images"] == 4
         assert client.get("/api/images/1/neighbours").status_code == 404

@@ -31,6 +31,7 @@ from softwarp.index.table import CORRECTED, LISTED, PAST, TABLE, SqliteFile, cre
 VERSION = 1
 START = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
 BLOCK = 65536  # rows that are copied at a time
+AMONG = "(SELECT value FROM json_each(?))"  # ids as one parameter, of which a statement has a limited number
 
 Rows = NDArray[np.int64]
 Vectors = NDArray[np.float32]
@@ -241,13 +242,16 @@ class IndexStore:
         """Return these items in their order, or all of them by id; an unknown one is a ValueError."""
         if ids is None:
             return [_item(row) for row in self.table.execute(f"SELECT * FROM {self._seen} ORDER BY id")]
-        found: list[IndexedImage] = []
-        for each in ids:
-            row = self.table.execute(f"SELECT * FROM {self._seen} WHERE id = ?", [int(each)])
-            if not row:
-                raise ValueError(f"{self.folder} has no image with id {each}")
-            found.append(_item(row[0]))
-        return found
+        found = self.find(ids)
+        unknown = [each for each in ids if each not in found]
+        if unknown:
+            raise ValueError(f"{self.folder} has no image with id {unknown[0]}")
+        return [found[each] for each in ids]
+
+    def find(self, ids: Iterable[int]) -> dict[int, IndexedImage]:
+        """Return those of these items that there are, by id, with one statement however many they are."""
+        rows = self.table.execute(f"SELECT * FROM {self._seen} WHERE id IN {AMONG}", [_numbers(ids)])
+        return {row[0]: _item(row) for row in rows}
 
     def select(self, where: Iterable[tuple[str, str]]) -> list[int]:
         """Return the ids, ascending, of the items for which all hold: (`class`, name) or (`path`, glob)."""
@@ -283,11 +287,17 @@ class IndexStore:
 
     def thumbnail(self, number: int) -> bytes:
         """Return the thumbnail of an item, a JPEG."""
-        query = f"SELECT jpeg FROM thumbnails WHERE id IN (SELECT id FROM {self._seen} WHERE id = ?)"
-        found = self.table.execute(query, [int(number)])
+        found = self.thumbnails([number])
         if not found:
             raise ValueError(f"{self.folder} has no thumbnail of id {number}")
-        return bytes(found[0][0])
+        return found[number]
+
+    def thumbnails(self, ids: Iterable[int]) -> dict[int, bytes]:
+        """Return the thumbnails of those of these items that have one, by id."""
+        query = (
+            f"SELECT id, jpeg FROM thumbnails WHERE id IN (SELECT id FROM {self._seen} WHERE id IN {AMONG})"
+        )
+        return {number: bytes(jpeg) for number, jpeg in self.table.execute(query, [_numbers(ids)])}
 
     def search_file(self) -> Path | None:
         """Return the file of the approximate index; None if there is none, or only a part of it."""
@@ -423,6 +433,10 @@ def _copy(array: NDArray[Any], rows: Rows, path: Path) -> None:
 def _encoded(item: NewImage, corrected: Mapping[bytes, bytes]) -> tuple[bytes, bytes | None, bytes]:
     path = os.fsencode(item.path)
     return path, corrected.get(path, None if item.label is None else os.fsencode(item.label)), item.digest
+
+
+def _numbers(ids: Iterable[int]) -> str:
+    return json.dumps([int(each) for each in ids])
 
 
 def _item(row: tuple[int, bytes, bytes | None, bytes]) -> IndexedImage:

@@ -111,7 +111,7 @@ def embed_into(
                 each.digest,
                 each.thumbnail,
             )
-            for each, name in ((each, names[each.path]) for each in batch.pictures)
+            for each, name in ((each, names[each.path]) for each in batch.files)
         ]
         if items:
             store.append(as_stored(store, batch.vectors, [item.path for item in items]), items)
