@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from PIL import Image
@@ -27,6 +27,9 @@ from softwarp.models.iresnet import SIDE, IResNet
 from softwarp.models.weights import load_weights
 from softwarp.runs.model_folder import WEIGHTS, find_model_folder, read_config
 from softwarp.runs.run import Run
+
+if TYPE_CHECKING:
+    from softwarp.export.write import Exported
 
 BATCH = 64
 AHEAD = 2  # batches that are decoded while one is embedded
@@ -111,6 +114,44 @@ class EmbeddingModel:
                 "leave them out, or embed with skip_broken=True, which gives them rows of NaN"
             )
         return embeddings
+
+    def export(self, path: Path | str, *, quantise: bool = False, check: bool = True) -> "Exported":
+        """Return what was written to a file for others: .onnx, .pt2 for torch.export, .safetensors for timm.
+
+        Args:
+            quantise: int8 weights in linear layers, for CPUs; only for .onnx.
+            check: compare the file with torch on about a hundred images of the run, or on random ones, and
+                write none that differs by more than rounding.
+
+        >>> load("runs/birds").export("model.onnx")  # doctest: +SKIP
+        """
+        from softwarp.export.write import write_file
+
+        return write_file(self, Path(path), int8=quantise, check=check)
+
+    def save_pretrained(self, folder: Path | str, *, licence: str | None = None, check: bool = True) -> None:
+        """Write a folder that `load` reads, in Hugging Face form: weights, config and a model card.
+
+        Args:
+            licence: of the weights, for the model card, like mit.
+            check: as in `export`.
+
+        >>> load("runs/birds").save_pretrained("birds", licence="mit")  # doctest: +SKIP
+        """
+        from softwarp.export.check import check_images
+        from softwarp.export.write import CHECKED, write_folder
+
+        images = check_images(self.source, self, count=CHECKED) if check else None
+        write_folder(self, Path(folder), lambda draft: load(draft).embed, licence=licence, images=images)
+
+    def push_to_hub(self, name: str, *, licence: str | None = None) -> str:
+        """Upload what `save_pretrained` writes to `user/name` and return its address; a new one is private.
+
+        >>> load("runs/birds").push_to_hub("me/birds")  # doctest: +SKIP
+        """
+        from softwarp.export.write import upload
+
+        return upload(self, name, licence=licence)
 
     def embed_store(
         self,

@@ -181,7 +181,7 @@ def test_a_refresh_that_is_killed_before_it_removed_anything_can_be_repeated(lis
     kept = dict(list(labels.items())[2:])
     write_list(file, kept)
     with monkeypatch.context() as patch:
-        patch.setattr("softwarp.index.store.Store.remove", None)  # the process ends here
+        patch.setattr("softwarp.index.store.IndexStore.remove", None)  # the process ends here
         with pytest.raises(TypeError):
             index.refresh()
     again = Index.open(index.folder)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -15,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFont
 from support.pictures import jpeg, noise, truncated
-from support.tiny_index import brute_force, glyph_files, vector_index
+from support.tiny_index import brute_force, glyph_files, state, tiny_model, vector_index
 from support.tiny_runs import PHASE, tiny
 
+import softwarp
 from softwarp.data.glyphs import BASELINE, FONT_SIZE, SIZE, load_glyphs
 from softwarp.index import embed_files
 from softwarp.index import faiss_index as index_faiss
@@ -520,3 +522,34 @@ def test_a_freshly_drawn_glyph_finds_its_class_among_all(tmp_path):
     classes = [{index.item(each).label for each in row} for row in ids]
     found = [f"U+{path.stem}" in labels for path, labels in zip(drawn, classes, strict=True)]
     assert sum(found) >= 6, found
+
+
+def test_a_loaded_model_builds_as_its_run_does(run, tmp_path):
+    model, images = softwarp.load(run), glyph_files(tmp_path / "images")
+    one, other = Index.build(model, images, tmp_path / "one"), Index.build(run, images, tmp_path / "other")
+    assert state(one) == state(other)
+    assert one.model() is model
+    assert one.model_name == other.model_name == str(run)
+    assert Index.open(tmp_path / "one").search(images / one.items[3].path, 1)[0].id == 4
+
+
+def test_a_model_from_no_run_is_given_when_the_index_is_opened(tmp_path):
+    images = glyph_files(tmp_path / "images", classes=2)
+    model = replace(tiny_model(8), source="")
+    built = Index.build(model, images, tmp_path / "index")
+    query = images / built.items[2].path
+    with pytest.raises(ValueError, match=r"names no model.*Index\.open"):
+        Index.open(built.folder).search(query)
+    assert Index.open(built.folder, model=model).search(query, 1)[0].id == 3
+    with pytest.raises(ValueError, match="weights differ"):
+        Index.open(built.folder, model=tiny_model(16))
+
+
+def test_a_class_is_named_by_file_without_the_files_own_vote(built):
+    files = [built.file(item) for item in built.items[:3]]
+    answers = built.classify(files, 5)
+    assert [each.query for each in answers] == [str(file) for file in files]
+    assert all(item.id not in each.ids for item, each in zip(built.items, answers, strict=False))
+    by_vector = built.classify(built.vectors[:3], 5, calibration=built.calibrate(5))
+    assert [each.query for each in by_vector] == ["0", "1", "2"]
+    assert all(item.id in each.ids for item, each in zip(built.items, by_vector, strict=False))

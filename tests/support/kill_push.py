@@ -82,7 +82,7 @@ def kill(folder: Path, url: str, generator: random.Random) -> None:
 def main(folder: Path, times: int) -> None:
     for kind in ("qdrant", "postgresql"):
         generator, killed = random.Random(times), 0
-        with databases(kind, folder) as new_url:
+        with databases(kind) as new_url:
             for number in range(times):
                 kill(folder / kind / str(number), new_url(), generator)
                 killed += 1

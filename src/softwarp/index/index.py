@@ -138,10 +138,10 @@ class Index:
             splits: whether top folders are called train, val or test, and so name no class.
 
         >>> from tempfile import TemporaryDirectory
-        >>> folder = TemporaryDirectory()
-        >>> index = Index.create(folder.name, dimensions=2, distance="euclidean")
-        >>> index.append(np.array([[0.0, 0.0], [3.0, 4.0]]), [NewImage("a.jpg"), NewImage("b.jpg", "wren")])
-        >>> index.search(np.array([0.0, 1.0]), k=2)
+        >>> with TemporaryDirectory() as folder:
+        ...     index = Index.create(folder, dimensions=2, distance="euclidean")
+        ...     index.append(np.array([[0, 0], [3, 4]]), [NewImage("a.jpg"), NewImage("b.jpg", "wren")])
+        ...     print(index.search(np.array([0, 1]), k=2))
         Neighbours: 2 rows
         query  rank  distance  label  path   id
         0      1     1                a.jpg  1

@@ -86,9 +86,8 @@ class Listing(Generic[Row]):
     A column is shown unless its field says `repr=False`; a row with an `id` is drawn with its thumbnail.
     """
 
-    thumbnails: Thumbnails | None = None
-
     rows: Sequence[Row]
+    thumbnails: Thumbnails | None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -136,7 +135,7 @@ class Neighbours(Listing[Neighbour]):
 
     rows: tuple[Neighbour, ...]
     queries: tuple[tuple[Neighbour, ...], ...]
-    thumbnails: Thumbnails | None = None
+    thumbnails: Thumbnails | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -182,7 +181,7 @@ class Groups(Listing[Member]):
     rows: tuple[Member, ...]
     groups: tuple[ImageGroup, ...]
     threshold: float | None = None  # of near-duplicates: the distance up to which two images are a pair
-    thumbnails: Thumbnails | None = None
+    thumbnails: Thumbnails | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,7 +189,7 @@ class Outliers(Listing[Outlier]):
     """Images that their neighbours would label otherwise, the surest first."""
 
     rows: tuple[Outlier, ...]
-    thumbnails: Thumbnails | None = None
+    thumbnails: Thumbnails | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,7 +197,7 @@ class Answers(Listing[Answer]):
     """The classes of queries."""
 
     rows: tuple[Answer, ...]
-    thumbnails: Thumbnails | None = None
+    thumbnails: Thumbnails | None = field(default=None, compare=False)
 
 
 def _count(rows: int) -> str:
