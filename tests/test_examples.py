@@ -3,10 +3,14 @@
 import ast
 import json
 import runpy
+import threading
+import urllib.error
+import urllib.request
 import warnings
 from pathlib import Path
 
 import pytest
+from support.tiny_index import glyph_index
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -24,6 +28,28 @@ def test_pytorch_metric_learning(capsys):
     before, outcome = run("pytorch_metric_learning", epochs=5, max_classes=100)
     assert outcome["mean_average_precision_at_r"] > before + 0.1
     assert "epoch 5" in capsys.readouterr().out
+
+
+def test_a_service_answers_with_neighbours(tmp_path):
+    index = glyph_index(tmp_path, classes=3)
+    path = EXAMPLES / "service.py"
+    assert len(path.read_text().splitlines()) <= 45
+    server = runpy.run_path(str(path))["make_server"](index, port=0)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        with urllib.request.urlopen(address, index.file(index.items[5]).read_bytes()) as response:
+            found = json.load(response)
+        assert (len(found), found[0]["path"], found[0]["rank"]) == (10, index.items[5].path, 1)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(address, b"nonsense")
+        assert refused.value.code == 400
+        assert "not an image" in json.load(refused.value)["error"]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @pytest.mark.slow
