@@ -137,7 +137,7 @@ def test_a_stopped_demo_says_what_is_kept_and_how_to_resume(monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "early", ["softwarp.recipe.files.find_recipe", "softwarp.training.entry.train_recipe"]
+    "early", ["softwarp.recipe.load.find_recipe", "softwarp.training.entry.train_recipe"]
 )
 def test_a_run_stopped_before_it_began_says_so(monkeypatch, tmp_path, early):
     def stop(*_, **__):

@@ -18,7 +18,7 @@ from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
 from softwarp.training.budget import Pace
 from softwarp.training.own_images import replace_other
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 SMALL = ["model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8"]
 QUICK = [*SMALL, "data.workers=0", "evaluation.clustering=false"]
@@ -82,7 +82,7 @@ def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, mo
 
 def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path, monkeypatch):
     root, folder, _ = finished
-    looks, looked = [], train.__globals__["end_epoch"]
+    looks, looked = [], train_recipe.__globals__["end_epoch"]
 
     def stop(*inputs):
         looks.append(1)
@@ -105,7 +105,11 @@ def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path,
 
 
 def test_a_fresh_start_that_is_stopped_leaves_no_earlier_run_to_resume(tmp_path, monkeypatch):
-    root, folder, looked = stripes(tmp_path / "images"), tmp_path / "run", train.__globals__["end_epoch"]
+    root, folder, looked = (
+        stripes(tmp_path / "images"),
+        tmp_path / "run",
+        train_recipe.__globals__["end_epoch"],
+    )
     assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
     assert answer(root, folder, "phases.0.epochs=1", "--fresh", "loss.settings.k1=2").exit_code == 1
     assert Run(folder).finished()  # what is refused removes nothing

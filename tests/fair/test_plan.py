@@ -111,7 +111,7 @@ def test_a_dry_run_of_a_search_plans_and_writes_nothing(tmp_path):
 
 
 def test_a_search_within_a_budget_trains_what_was_planned(pace, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.tuning.search.judge", lambda *_, **__: 0.5)
+    monkeypatch.setattr("softwarp.tuning.search.evaluate_trial", lambda *_, **__: 0.5)
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(long_recipe().model_dump(mode="json")))
     words = ("tune", tmp_path / "own.yaml", "--budget", "4 min", "--output", tmp_path / "study")
     assert run(*words).exit_code == 0

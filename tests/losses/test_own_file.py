@@ -23,7 +23,7 @@ from softwarp.recipe.load import load_recipe, run_name
 from softwarp.recipe.overrides import change_loss, dump_recipe, with_code, write_out
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_loss.py"
 
@@ -138,9 +138,9 @@ def test_the_command_line_explains_and_shows_it(name):
 
 def test_it_trains_and_what_was_trained_stays_readable_without_it(file, name, tmp_path):
     folder = tmp_path / "run"
-    run = train(own(name), folder, resume=True)
+    run = train_recipe(own(name), folder, resume=True)
     assert run.result().name == "my_loss-MyLoss"
-    assert train(own(name), folder, resume=True).finished()
+    assert train_recipe(own(name), folder, resume=True).finished()
     before = dump_recipe(run.recipe())
     file.write_text("raise RuntimeError('reading a run must not run its loss')\n")
     assert dump_recipe(Run(folder).recipe()) == before
@@ -154,11 +154,11 @@ def test_a_file_that_has_changed_is_refused_on_resume_and_with_its_recipe(file, 
     Run.create(folder, recipe)
     file.write_text(file.read_text().replace("freedom > 0", "freedom > 1") + "\n# changed\n")
     with pytest.raises(ValueError, match=r"my_loss\.py has changed.*loss\.code"):
-        train(recipe, tmp_path / "other")
+        train_recipe(recipe, tmp_path / "other")
     assert not (tmp_path / "other").exists()
     (folder / "checkpoint.pt").touch()
     with pytest.raises(ValueError, match=r"loss\.code is .* there and .* here.*--fresh"):
-        train(own(name), folder, resume=True)
+        train_recipe(own(name), folder, resume=True)
     again = load_recipe(folder / "recipe.yaml", "loss.code=null")
     assert again.loss.code == own(name).loss.code != recipe.loss.code
 
