@@ -90,7 +90,12 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def _open_to_lock(path: Path, flags: int) -> Iterator[int | None]:
-    """Yield a handle that no child inherits; None on Windows, where there are no such locks."""
+    """Yield a handle that no child inherits; None on Windows, where there are no such locks.
+
+    The package filelock, which has some for Windows, locks neither folders nor for several readers at a time,
+    leaves a file in each folder, and polls where flock wakes up. On Windows its lock also keeps the process
+    that holds it from reading the file through another handle, as the journal of a search is.
+    """
     if os.name != "posix":
         yield None
         return
