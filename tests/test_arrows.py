@@ -8,7 +8,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "softwarp"
 # From the bottom to the top. A folder stands for its files, which may import one another; the parts of a
 # layer may not.
 LAYERS = (
-    {"events", "files", "memory", "processes", "explorer"},
+    {"events", "files", "memory", "names", "processes", "explorer"},
     {"tables", "figures", "losses", "metrics", "models", "data"},
     {"recipe"},
     {"runs", "evaluation"},

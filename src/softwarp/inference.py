@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -25,6 +24,7 @@ from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
 from softwarp.models.iresnet import SIDE, IResNet
 from softwarp.models.weights import load_weights
+from softwarp.names import did_you_mean
 from softwarp.runs.choice import Choice
 from softwarp.runs.model_folder import WEIGHTS, find_model_folder, read_config
 from softwarp.runs.run import Result, Run, read_json_as
@@ -352,8 +352,8 @@ def _what_it_may_be(name: str) -> str:
     import timm
 
     folders = [str(each) for each in Path(name).parent.glob("*/") if (each / "result.json").is_file()]
-    near = get_close_matches(name, [*folders, *BACKBONES, *timm.list_models()], n=1)
-    answer = f"did you mean {near[0]}?" if near else "train one with `softwarp train`"
+    known = [*folders, *BACKBONES, *timm.list_models()]
+    answer = did_you_mean(name, known, "train one with `softwarp train`")
     return f"{name} is neither a run's folder nor a network that timm knows; {answer}"
 
 

@@ -51,7 +51,7 @@ def test_a_range_that_makes_no_sense_is_explained(text, cause):
 @pytest.mark.parametrize(
     ("key", "text", "cause"),
     [
-        ("loss.settings.aplha", "log:1:2", r"did you mean loss\.settings\.alpha"),
+        ("loss.settings.aplha", "log:1:2", r"did you mean alpha"),
         ("phases.0.learning_rat", "log:1:2", r"did you mean phases\.0\.learning_rate"),
         ("phases.7.learning_rate", "log:1:2", "no '7'"),
         ("los.settings.alpha", "log:1:2", "los"),

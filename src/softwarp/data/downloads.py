@@ -12,12 +12,12 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from softwarp.data.tables import read_table
+from softwarp.names import did_you_mean
 
 Report = Callable[[str, int, int | None], None]  # current step, bytes done, total bytes if known
 CHUNK = 1 << 20
@@ -127,8 +127,8 @@ def _archive(name: str) -> Archive:
     if name == "cars":
         raise ValueError(CARS)
     if name not in ARCHIVES:
-        near = get_close_matches(name, ARCHIVES, n=1) or list(ARCHIVES)
-        raise ValueError(f"no download is called {name!r}; did you mean {' or '.join(near)}?")
+        answer = did_you_mean(name, ARCHIVES, f"there are {', '.join(ARCHIVES)}")
+        raise ValueError(f"no download is called {name!r}; {answer}")
     return ARCHIVES[name]
 
 

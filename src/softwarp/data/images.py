@@ -8,7 +8,6 @@ bytes is faster, especially at 224 pixels.
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torchvision.transforms import v2
 
 from softwarp.data.stores import Store
 from softwarp.memory import give_back_memory
+from softwarp.names import did_you_mean
 
 Transform = Callable[[Image.Image | Tensor], Tensor]
 TRAIN_TRANSFORMS = ("random_resized_crop", "resize_random_crop", "none")
@@ -64,8 +64,8 @@ def train_transform(
         return _compose(*_resize(resize, crop), v2.RandomCrop(crop), *after)
     if name == "none":
         return _compose(*_resize(resize, crop), v2.CenterCrop(crop), *after)
-    near = get_close_matches(name, TRAIN_TRANSFORMS, n=1) or TRAIN_TRANSFORMS
-    raise ValueError(f"no training transform is called {name!r}; did you mean {' or '.join(near)}?")
+    answer = did_you_mean(name, TRAIN_TRANSFORMS, f"there are {', '.join(TRAIN_TRANSFORMS)}")
+    raise ValueError(f"no training transform is called {name!r}; {answer}")
 
 
 def test_transform(*, resize: int, crop: int) -> Transform:

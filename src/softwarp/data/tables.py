@@ -7,7 +7,6 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from softwarp.data.records import read_records
 from softwarp.data.shards import INDEX, read_shards
 from softwarp.data.walk import is_text, scan
 from softwarp.files import printable
+from softwarp.names import did_you_mean
 
 TABLES = READERS | {
     "folder": read_folder,
@@ -75,8 +75,8 @@ def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool 
         strict: a single missing image is an error.
     """
     if name not in TABLES:
-        near = get_close_matches(name, TABLES, n=3) or list(TABLES)
-        raise ValueError(f"no data layout is called {name!r}; did you mean {' or '.join(near)}?")
+        answer = did_you_mean(name, TABLES, f"there are {', '.join(TABLES)}", most=3)
+        raise ValueError(f"no data layout is called {name!r}; {answer}")
     if not root.exists():
         raise FileNotFoundError(f"{root} does not exist; give the folder that holds the images ({name})")
     if not is_text(str(root)):

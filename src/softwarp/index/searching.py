@@ -1,7 +1,6 @@
 """The rows of a store that are nearest to a vector, by a scan or by faiss, and those that a filter allows."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from softwarp.index.faiss_index import FEW, SPARE, Effort, Mask, Rows, Vectors, nearest, probe, scan
 from softwarp.index.store import IndexStore
+from softwarp.names import did_you_mean
 
 
 def nearest_rows(
@@ -38,8 +38,7 @@ def allowed_rows(store: IndexStore, where: Sequence[tuple[str, str]]) -> Mask | 
         return None
     for name, value in where:
         if name == "class" and value not in (known := store.classes()):
-            near = get_close_matches(value, known, n=1)
-            answer = f"did you mean {near[0]!r}?" if near else f"it has {len(known):,} others"
+            answer = did_you_mean(value, known, f"it has {len(known):,} others")
             raise ValueError(f"no class of {store.folder} is called {value!r}; {answer}")
     mask = np.zeros(len(store.ids), bool)
     mask[store.rows_of(store.select(where)) if where else store.live_rows()] = True

@@ -3,10 +3,11 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
+
+from softwarp.names import did_you_mean
 
 WRAPPED = "those of the wrapped loss"
 KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
@@ -226,8 +227,7 @@ def start_phase(loss: nn.Module, settings: Mapping[str, Any]) -> None:
     known, title = phase_settings_of(type(loss)), _contract(loss).card.title
     for name in settings:
         if name not in known and WRAPPED not in known:
-            near = get_close_matches(name, known, n=1)
-            answer = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+            answer = did_you_mean(name, known, f"it takes {', '.join(known) or 'none'}")
             raise ValueError(f"{title} has no {name!r} for a phase to set; {answer}")
     try:
         if settings:

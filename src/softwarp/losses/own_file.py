@@ -6,7 +6,6 @@ beside it. Reading a finished run does not run it: the recipe of a run has all s
 
 import hashlib
 import sys
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from softwarp.losses.contract import Card
+from softwarp.names import did_you_mean
 
 DECLARED = ("distance", "card", "class_vectors")  # by the class itself, before there is an instance
 
@@ -109,5 +109,4 @@ def _instead(path: Path, wanted: str, source: bytes) -> str:
     """Which class may have been meant."""
     there: dict[str, Any] = vars(_module(path, source))
     losses = [key for key, each in there.items() if isinstance(each, type) and hasattr(each, "card")]
-    near = get_close_matches(wanted, losses, n=1)
-    return f"did you mean {near[0]}?" if near else f"its losses are {', '.join(losses) or 'none'}"
+    return did_you_mean(wanted, losses, f"its losses are {', '.join(losses) or 'none'}")

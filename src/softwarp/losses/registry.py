@@ -1,12 +1,12 @@
 """Losses by name. `losses/__init__.py` registers those that ship with softwarp; you may add your own."""
 
-from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
 
 from softwarp.losses.contract import WRAPPED, Card, settings_of
 from softwarp.losses.own_file import is_own, own_loss
+from softwarp.names import did_you_mean
 
 LOSSES: dict[str, type[nn.Module]] = {}
 
@@ -20,8 +20,7 @@ def build_loss(name: str, num_classes: int, embedding_size: int, **settings: Any
     loss = find_loss(name)
     known = settings_of(loss)
     for setting in settings.keys() - known.keys() if WRAPPED not in known.values() else ():
-        near = get_close_matches(setting, known, n=1)
-        answer = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+        answer = did_you_mean(setting, known, f"it has {', '.join(known) or 'none'}")
         raise ValueError(f"{name} has no setting {setting!r}; {answer}")
     try:
         return loss(num_classes, embedding_size, **settings)
@@ -35,8 +34,7 @@ def find_loss(name: str) -> type[nn.Module]:
     if is_own(name):
         return own_loss(name)
     if name not in LOSSES:
-        near = get_close_matches(name.lower(), LOSSES, n=3)
-        answer = f"did you mean {' or '.join(near)}?" if near else "`softwarp losses` lists them"
+        answer = did_you_mean(name.lower(), LOSSES, "`softwarp losses` lists them", most=3)
         raise ValueError(f"no loss is called {name!r}; {answer}")
     return LOSSES[name]
 

@@ -1,12 +1,12 @@
 """Recipes as files: YAML in, and the ones that ship with softwarp by name."""
 
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from softwarp.names import did_you_mean
 from softwarp.recipe.schema import Recipe, parse_recipe
 
 
@@ -53,9 +53,8 @@ def find_recipe(name: str) -> Path:
     endings = ("/".join(parts[place:]) for place in range(len(parts)))  # the longest first
     packaged = next((ending for ending in endings if ending in recipe_names()), None)
     if packaged is None:
-        near = get_close_matches("/".join(parts), recipe_names(), n=1)
-        near = near or get_close_matches(parts[-1] if parts else "", recipe_names(), n=1)
-        answer = f"did you mean {near[0]}?" if near else "`softwarp recipes` lists them"
+        answer = did_you_mean(parts[-1] if parts else "", recipe_names(), "`softwarp recipes` lists them")
+        answer = did_you_mean("/".join(parts), recipe_names(), answer)
         what = "file" if Path(name).suffix in (".yaml", ".yml") else "recipe"
         raise ValueError(f"there is no {what} {name}; {answer}")
     return _folder() / f"{packaged}.yaml"

@@ -5,12 +5,13 @@ What such a file holds is written in docs/studies.md.
 
 import ast
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
+
+from softwarp.names import did_you_mean
 
 
 class Listed(NamedTuple):
@@ -33,11 +34,8 @@ def load_study(name: str) -> ModuleType:
         return _load_file(Path(name))
     names = [study.name for study in listed_studies()]
     if name not in names:
-        near = get_close_matches(name, names, n=1)
-        raise ValueError(
-            f"there is no study {name}; "
-            + (f"did you mean {near[0]}?" if near else "`softwarp study` lists them")
-        )
+        answer = did_you_mean(name, names, "`softwarp study` lists them")
+        raise ValueError(f"there is no study {name}; {answer}")
     return import_module(f"softwarp.studies.{name}")
 
 

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from softwarp.data.sources import load_source
 from softwarp.events import OnEvent, Work, part_of
 from softwarp.files import write_json
 from softwarp.losses.own_file import loss_label
+from softwarp.names import did_you_mean
 from softwarp.recipe.overrides import deciding_settings, difference_of, write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.run import Run
@@ -246,8 +246,7 @@ def check_search(
         raise ValueError(f"no sampler is called {sampler!r}; choose from {', '.join(SAMPLERS)}")
     measured = [*recipe.evaluation.measured(), *names_of("clustering")]
     if objective not in measured:
-        near = get_close_matches(objective, measured, n=1)
-        answer = f"did you mean {near[0]}?" if near else f"choose from {', '.join(measured)}"
+        answer = did_you_mean(objective, measured, f"choose from {', '.join(measured)}")
         raise ValueError(f"objective {objective!r} is not measured; {answer}")
     check_space(recipe, space)
 

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from softwarp.losses import build_loss, card_of, find_loss
 from softwarp.losses.contract import WRAPPED, settings_of
+from softwarp.names import did_you_mean
 from softwarp.recipe.overrides import assign, check_batches, parse_value, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
 
@@ -109,8 +109,7 @@ def parse_parameter(text: str) -> Parameter:
     """
     kind, _, rest = text.partition(":")
     if kind not in KINDS:
-        near = get_close_matches(kind, KINDS, n=1)
-        answer = f"did you mean {near[0]}?" if near else "write KIND:LOW:HIGH, like log:1:40"
+        answer = did_you_mean(kind, KINDS, "write KIND:LOW:HIGH, like log:1:40")
         raise ValueError(f"{text!r} begins with none of {', '.join(KINDS)}; {answer}")
     if kind == "choice":
         choices = tuple(parse_value(each) for each in rest.split(",") if each)
@@ -167,8 +166,7 @@ def check_space(recipe: Recipe, space: Mapping[str, Parameter]) -> None:
         if key.partition(".")[0] in NEVER:
             raise ValueError(f"--space {key}: a search must not change how models are judged; remove it")
         if part == "loss.settings" and name not in known and WRAPPED not in known.values():
-            near = get_close_matches(name, known, n=1)
-            answer = f"did you mean {part}.{near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+            answer = did_you_mean(name, known, f"it has {', '.join(known) or 'none'}")
             raise ValueError(f"--space {key}: {recipe.loss.name} has no setting {name!r}; {answer}")
         for value in parameter.ends():
             try:
@@ -256,7 +254,6 @@ def _around(rate: float, low: float, high: float) -> Parameter:
 
 def _remove(space: dict[str, Parameter], key: str) -> None:
     if key not in space:
-        near = get_close_matches(key, space, n=1)
-        answer = f"did you mean {near[0]}?" if near else f"searched are {', '.join(space)}"
+        answer = did_you_mean(key, space, f"searched are {', '.join(space)}")
         raise ValueError(f"--space {key}={FIXED}: {key} is not searched anyway; {answer}")
     del space[key]
