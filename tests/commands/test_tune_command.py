@@ -70,7 +70,7 @@ def test_the_paper_s_strategy_reports_its_stages(tmp_path, formula):
 @pytest.mark.parametrize(
     ("words", "causes"),
     [
-        (["--space", "loss.settings.aplha=log:1:2"], ["aplha", "did you mean loss.settings.alpha"]),
+        (["--space", "loss.settings.aplha=log:1:2"], ["aplha", "did you mean alpha"]),
         (["--space", "loss.settings.alpha=log:40:1"], ["log:1:40"]),
         (["--space", "loss.settings.alpha"], ["KEY=RANGE"]),
         (["--strategy", "papper"], ["papper"]),

@@ -1,8 +1,7 @@
 """What a study will take: trainings, hours and disk, from a few timed steps."""
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +16,10 @@ from softwarp.runs.run import Run
 from softwarp.training.job import Job, build_batches, prepare, start_accelerator
 from softwarp.training.start import REACH_IMAGES
 from softwarp.training.step_batches import fit_batches
+from softwarp.training.timing import seconds_of
 from softwarp.training.train import begin_phase, set_rates, take_step
 
-TIMED = 3  # steps, of which the first loads and allocates
+TIMED = 3  # steps, of which the first loads and allocates: as `seconds_of` makes them
 EMBEDDED = 64  # images
 OPTIMIZER_COPIES = 3  # weights and what Adam keeps, in a checkpoint
 CHECKPOINTS = 2  # that an unfinished run has
@@ -169,17 +169,7 @@ def _step_seconds(job: Job) -> float:
     phase, stream = job.recipe.phases[0], job.stream()
     begin_phase(phase, job)
     set_rates(job, phase, 0)
-    return _timed(lambda: take_step(job, phase, 0, next(stream)))
-
-
-def _timed(act: Callable[[], object]) -> float:
-    """The shortest of a few calls."""
-    taken = []
-    for _ in range(TIMED):
-        start = time.perf_counter()
-        act()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+    return seconds_of(lambda: take_step(job, phase, 0, next(stream)))
 
 
 def _seconds_per_image(job: Job) -> float:
@@ -189,7 +179,7 @@ def _seconds_per_image(job: Job) -> float:
     def act() -> None:
         embed_images(job.judged, job.source.queries, device=job.accelerator.device, items=items)
 
-    return _timed(act) / len(items)
+    return seconds_of(act) / len(items)
 
 
 def _loss_seconds(recipe: Recipe, classes: int) -> float:
@@ -199,7 +189,7 @@ def _loss_seconds(recipe: Recipe, classes: int) -> float:
     count = batches.size or (batches.classes or 1) * (batches.samples or 1)
     labels = torch.arange(count) // (batches.samples or 1) % classes
     embeddings = torch.randn(count, size, requires_grad=True)
-    return _timed(lambda: loss(embeddings, labels).backward())
+    return seconds_of(lambda: loss(embeddings, labels).backward())
 
 
 def _size(count: int) -> str:

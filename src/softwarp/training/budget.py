@@ -4,7 +4,6 @@ import math
 import os
 import re
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from softwarp.data.sources import Source
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.schema import ModelPart
+from softwarp.training.timing import seconds_of
 
 BUDGET = 600.0  # seconds, the target without --budget
 UNITS = {
@@ -196,36 +196,27 @@ def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.devi
         network.eval()(images)
 
     decoding = _decoding_seconds(source) / (1 if device.type == "cpu" else min(8, os.cpu_count() or 1))
-    trained, embedded = (_seconds(act, device) / TIMED + decoding for act in (train, embed))
+    trained, embedded = (seconds_of(act) / TIMED + decoding for act in (train, embed))
     return Pace(trained, embedded, _saving_seconds(network, folder))
 
 
 def _saving_seconds(network: Embedder, folder: Path) -> float:
     """Seconds that a checkpoint takes: the weights now and at the start, and two moments of each."""
     weights = torch.cat([each.detach().flatten() for each in network.parameters()]).cpu().repeat(4)
-    start = time.perf_counter()
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(weights.numpy().tobytes())
-        os.fsync(file.fileno())
-    return time.perf_counter() - start
+
+    def save() -> None:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(weights.numpy().tobytes())
+            os.fsync(file.fileno())
+
+    return seconds_of(save, times=1, before=0)
 
 
 def _decoding_seconds(source: Source) -> float:
     """Seconds that it takes to decode and crop a training image."""
     count = min(TIMED, len(source.labels))
     items = torch.linspace(0, len(source.labels) - 1, count).long().tolist()
-    start = time.perf_counter()
-    source.train.__getitems__([(item, 0) for item in items])
-    return (time.perf_counter() - start) / count
-
-
-def _seconds(act: Callable[[], None], device: torch.device) -> float:
-    """The mean of two runs, after a first one that loads and allocates."""
-    taken = []
-    for _ in range(3):
-        start = time.perf_counter()
-        act()
-        if device.type != "cpu":
-            torch.accelerator.synchronize()
-        taken.append(time.perf_counter() - start)
-    return sum(taken[1:]) / 2
+    return (
+        seconds_of(lambda: source.train.__getitems__([(item, 0) for item in items]), times=1, before=0)
+        / count
+    )
