@@ -74,7 +74,6 @@ def test_the_paper_s_strategy_reports_its_stages(tmp_path, formula):
         (["--space", "loss.settings.alpha=log:40:1"], ["log:1:40"]),
         (["--space", "loss.settings.alpha"], ["KEY=RANGE"]),
         (["--strategy", "papper"], ["papper"]),
-        (["--trials", "3", "--hours", "1"], ["--trials or --hours"]),
     ],
 )
 def test_mistakes_are_one_line_that_names_the_cure(words, causes, tmp_path, monkeypatch, capsys):

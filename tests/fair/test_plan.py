@@ -12,7 +12,6 @@ from softwarp.fair.cost import Pace, Sizes, Training
 from softwarp.fair.plan import fit_study
 from softwarp.fair.tasks import open_study
 from softwarp.studies.variants import numbers_of
-from softwarp.tuning.search import search
 
 RECIPE = tiny()  # two phases of one epoch
 
@@ -117,16 +116,6 @@ def test_a_search_within_a_budget_trains_what_was_planned(pace, tmp_path, monkey
     assert run(*words).exit_code == 0
     assert len(json.loads((tmp_path / "study" / "trials.json").read_text())["search"]) == 5
     assert json.loads((tmp_path / "study" / "plan.json").read_text())["trials"] == 5
-
-
-@pytest.mark.parametrize("hours", ["nan", "inf", "-1", "0"])
-def test_hours_that_never_end_are_refused(hours, tmp_path):
-    said = run("tune", *SMALL, "--hours", hours, "--output", tmp_path / "x")
-    assert "--hours" in said.output + str(said.exception)
-    assert said.exit_code != 0
-    assert not (tmp_path / "x").exists()
-    with pytest.raises(ValueError, match="--hours must be a number above 0"):
-        search(RECIPE, tmp_path / "x", hours=float(hours))
 
 
 @pytest.mark.parametrize("words", [("clusters", "--fineness"), ("classify", "q.jpg", "--false-rejection")])

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softwarp.commands.numbers import finite
 from softwarp.commands.plan_options import BudgetOption, DryRun
 from softwarp.commands.recipes import Depth, Words, protocol_of, recipe_of_words
 from softwarp.files import printable
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from softwarp.recipe.schema import Recipe
     from softwarp.tuning.search import Study
 
-TRIALS = 30  # without --trials and --hours
+TRIALS = 30  # without --trials
 
 
 def tune(
@@ -34,10 +33,6 @@ def tune(
     ] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Trials of all workers together. Default: 30.")
-    ] = None,
-    hours: Annotated[
-        float | None,
-        typer.Option(callback=finite, help="In place of --trials: hours of training, over all workers."),
     ] = None,
     space: Annotated[
         list[str] | None,
@@ -65,7 +60,7 @@ def tune(
 
     \b
     softwarp tune cub_lite data.root=CUB --trials 20
-    softwarp tune --data my_images --hours 2
+    softwarp tune --data my_images --budget 2h
     softwarp tune loss.name=proxy_anchor --space loss.settings.margin=float:0:0.5
 
     Test classes are never loaded. The same command resumes a search. Start it several times, with the same
@@ -79,20 +74,15 @@ def tune(
     changes = dict(_change(each) for each in space or [])
     name, recipe = recipe_of_words(words or [], data, None, depth)
     folder = output or Path("runs") / f"{name}-tune"
-    if hours is not None and budget is not None:
-        raise ValueError("--hours and --budget exclude each other: choose one")
     from softwarp.tuning.search import check_search, search, space_of
 
     ranges = space_of(recipe, changes) if strategy is None else {}
-    check_search(
-        recipe, ranges, TRIALS if hours is None and trials is None else trials, hours, sampler, objective
-    )
-    recipe, trials = _plan(recipe, folder, trials, hours, folds, prune, budget, dry_run)
+    check_search(recipe, ranges, TRIALS if trials is None else trials, sampler, objective)
+    recipe, trials = _plan(recipe, folder, trials, folds, prune, budget, dry_run)
     if dry_run:
         return
     options: dict[str, Any] = {
         "trials": trials,
-        "hours": hours,
         "sampler": sampler,
         "objective": objective,
         "folds": folds,
@@ -118,12 +108,11 @@ def _plan(
     recipe: "Recipe",
     folder: Path,
     trials: int | None,
-    hours: float | None,
     folds: int | None,
     prune: bool,
     budget: str | None,
     dry_run: bool,
-) -> "tuple[Recipe, int | None]":
+) -> "tuple[Recipe, int]":
     """The recipe with epochs, and the number of trials, that fit into the budget; says what will happen."""
     from functools import partial
 
@@ -138,8 +127,8 @@ def _plan(
     note(protocol_of(fold_runs(judged, folder, folds)[0][0]))
     if not dry_run:
         check_writable(folder)
-    number = TRIALS if trials is None and hours is None else trials
-    if budget is not None or (dry_run and hours is None):
+    number = TRIALS if trials is None else trials
+    if budget is not None or dry_run:
         trainings = partial(_trainings, folder=folder, folds=folds, prune=prune)
         plan = fit_study(
             {"": recipe}, trainings, folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run

@@ -26,12 +26,11 @@ def search_like_the_paper(
     recipe: Recipe,
     folder: Path,
     *,
-    trials: int | None = None,
-    hours: float | None = None,
+    trials: int,
     changes: Mapping[str, str] | None = None,
     **options: Any,
 ) -> tuple[dict[str, Study], Recipe]:
-    """Return the three searches by name, each with a third of the budget, and the recipe that they found.
+    """Return the three searches by name, each with a third of the trials, and the recipe that they found.
 
     All other parameters are searched with the warp switched off, then the warp at the best of these, then
     the second phase, from the checkpoint of the best first phase, in tighter bounds and with a lower alpha.
@@ -51,14 +50,12 @@ def search_like_the_paper(
     warp = {key: each for key, each in space.items() if key.removeprefix("loss.settings.") in WARP}
     rest = {key: each for key, each in space.items() if key not in warp}
     first = recipe.model_copy(update={"phases": recipe.phases[:1]})
-    budget: dict[str, Any] = {"hours": hours / 3 if hours else None}
-
-    def share(number: int) -> dict[str, Any]:
-        return budget | {"trials": None if trials is None else max(1, (trials + 2 - number) // 3)}
-
-    plain = search(with_settings(first, OFF), folder / "1-without-warp", space=rest, **share(0), **options)
+    shares = [max(1, (trials + 2 - number) // 3) for number in range(3)]
+    plain = search(
+        with_settings(first, OFF), folder / "1-without-warp", space=rest, trials=shares[0], **options
+    )
     warped = search(
-        with_settings(first, plain.best.settings), folder / "2-warp", space=warp, **share(1), **options
+        with_settings(first, plain.best.settings), folder / "2-warp", space=warp, trials=shares[1], **options
     )
     found = warped.best_recipe()
     both = found.model_copy(update={"phases": (found.phases[0], recipe.phases[1])})
@@ -67,7 +64,7 @@ def search_like_the_paper(
         folder / "3-second-phase",
         space=space_of(both, dict.fromkeys(space_of(both), "fixed") | _text(second_space(both)) | later),
         start=warped.best.folder,
-        **share(2),
+        trials=shares[2],
         **options,
     )
     return dict(zip(STAGES, (plain, warped, second), strict=True)), second.best_recipe()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -94,8 +93,7 @@ def search(
     recipe: Recipe,
     folder: Path,
     *,
-    trials: int | None = None,
-    hours: float | None = None,
+    trials: int,
     space: Mapping[str, Parameter] | None = None,
     sampler: str = "tpe",
     objective: str = "map@r",
@@ -116,7 +114,6 @@ def search(
         recipe: its evaluation is replaced by one on validation classes; `Study.best_recipe` has it again.
         folder: study.json, the journal, and a run folder per trial, of which the best keeps its weights.
         trials: how many finished ones; pruned ones and blow-ups count.
-        hours: in place of `trials`: of training, over all workers.
         sampler: tpe, gp, random or grid.
         objective: any metric that the recipe measures.
         folds: judge by the mean over this many class-disjoint folds of the training classes.
@@ -125,7 +122,7 @@ def search(
         start: folder of a trial whose checkpoint all trials start from.
     """
     space = dict(space_of(recipe) if space is None else space)
-    check_search(recipe, space, trials, hours, sampler, objective)
+    check_search(recipe, space, trials, sampler, objective)
     judged = judged_recipe(recipe, objective=objective, prune=prune)
     check_steps(judged, folder, folds)
     what: dict[str, Any] = {"objective": objective, "folds": folds}
@@ -135,7 +132,7 @@ def search(
             f"{loss_label(recipe.loss.name)}-{key[:16]}",
             folder,
             storage,
-            sampler=Sampler(sampler, recipe.seed, max(1, min(STARTUP, (trials or STARTUP * 3) // 3))),
+            sampler=Sampler(sampler, recipe.seed, max(1, min(STARTUP, trials // 3))),
             pruner=_pruner(judged) if prune else NopPruner(),
         )
 
@@ -145,11 +142,11 @@ def search(
 
     with named_full_disk(folder), queue.joined():
         if sampler == "grid":
-            trials = queue.fill(grid(space, trials or 3 ** len(space), recipe.seed))
+            trials = queue.fill(grid(space, trials, recipe.seed))
         elif not queue.study.get_trials(deepcopy=False):
             queue.fill([own_point(recipe, space)])
         bar = Work(on_event, "trials", total=trials)
-        while not _complete(queue, trials, hours):
+        while queue.count()[0] < trials:
             queue.work(attempt, trials)
             _keep_weights_of_best(_trials(queue.study, space, folder))
             bar.reach(queue.count()[0])
@@ -229,19 +226,13 @@ def _refuse_another(file: Path, asked: Mapping[str, Any]) -> None:
 def check_search(
     recipe: Recipe,
     space: Mapping[str, Parameter],
-    trials: int | None,
-    hours: float | None,
+    trials: int,
     sampler: str,
     objective: str,
 ) -> None:
     """Raise a ValueError for what `search` would refuse before it begins."""
-    if (trials is None) == (hours is None):
-        raise ValueError("give a budget: either --trials or --hours")
-    given = trials if hours is None else hours
-    if given is None or not 0 < given < math.inf:  # nan, too, would never end
-        raise ValueError(
-            f"{'--trials' if hours is None else '--hours'} must be a number above 0, got {given}"
-        )
+    if trials < 1:
+        raise ValueError(f"--trials must be a number above 0, got {trials}")
     if sampler not in SAMPLERS:
         raise ValueError(f"no sampler is called {sampler!r}; choose from {', '.join(SAMPLERS)}")
     measured = [*recipe.evaluation.measured(), *names_of("clustering")]
@@ -249,15 +240,6 @@ def check_search(
         answer = did_you_mean(objective, measured, f"choose from {', '.join(measured)}")
         raise ValueError(f"objective {objective!r} is not measured; {answer}")
     check_space(recipe, space)
-
-
-def _complete(queue: TrialQueue, trials: int | None, hours: float | None) -> bool:
-    done, others = queue.count()
-    if trials is not None:
-        return done >= trials
-    assert hours is not None
-    finished = queue.study.get_trials(deepcopy=False, states=DONE)
-    return sum(_seconds(trial) for trial in finished) >= 3600 * hours and (not others or queue.waiting())
 
 
 def _attempt(

@@ -186,7 +186,7 @@ class TrialQueue:
                 self.study.enqueue_trial(point, skip_if_exists=True)
         return len(points)
 
-    def work(self, attempt: Callable[[optuna.Trial], float], trials: int | None) -> None:
+    def work(self, attempt: Callable[[optuna.Trial], float], trials: int) -> None:
         """Take the next trial and tell what it reached; wait a moment if others have taken all.
 
         Args:
@@ -197,7 +197,7 @@ class TrialQueue:
         with ExitStack() as turn:
             turn.enter_context(self.turn())
             self.take_back()
-            if trials is not None and sum(self.count()) >= trials and not self.waiting():
+            if sum(self.count()) >= trials and not self.waiting():
                 turn.close()
                 time.sleep(POLL)
                 return
@@ -225,14 +225,14 @@ class TrialQueue:
                 if not judged:  # else others took this worker for dead, and its trial away: theirs counts
                     raise
 
-    def is_surplus(self, number: int, trials: int | None) -> bool:
+    def is_surplus(self, number: int, trials: int) -> bool:
         """Return whether a trial is one too many: those before it are enough, or it was queued twice.
 
         The storage numbers trials one by one, so all workers come to the same answer without a lock.
         """
         *before, own = self.study.get_trials(deepcopy=False)[: number + 1]
         alive = [each for each in before if each.state != TrialState.FAIL]
-        if trials is not None and len(alive) >= trials:
+        if len(alive) >= trials:
             return True
         point = own.system_attrs.get("fixed_params")
         return point is not None and any(each.system_attrs.get("fixed_params") == point for each in alive)
