@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from softwarp import LOSSES, build_loss, retrieval_metrics
+from softwarp import LOSSES, build_loss
 from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies
+from softwarp.metrics import retrieval_metrics
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import change_loss
 from softwarp.recipe.schema import parse_recipe

@@ -21,8 +21,9 @@ from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
 from softwarp.models.iresnet import SIDE, IResNet
 from softwarp.models.weights import load_weights
+from softwarp.runs.choice import Choice
 from softwarp.runs.model_folder import WEIGHTS, find_model_folder, read_config
-from softwarp.runs.run import Run
+from softwarp.runs.run import Result, Run, read_json_as
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,23 @@ class EmbeddingModel:
     resize: int  # of the shorter side, before the crop
     crop: int
     device: torch.device
+    folder: Path | None = None  # of the run, if it was loaded from one
+
+    @property
+    def result(self) -> Result:
+        """What the run measured: metrics, those before training, and how many classes and images."""
+        return Run(self._run_folder()).result()
+
+    @property
+    def choice(self) -> Choice | None:
+        """Why it is this model: the candidates and what held-out classes said; None if nothing was chosen."""
+        file = self._run_folder() / "choice" / "choice.json"
+        return read_json_as(Choice, file) if file.is_file() else None
+
+    def _run_folder(self) -> Path:
+        if self.folder is None:
+            raise ValueError("this model was not loaded from a run, so there is no result")
+        return self.folder
 
     def __repr__(self) -> str:
         size = self.network.embedding_size
@@ -196,6 +214,7 @@ def load(
         resize=GLYPH_SIZE if glyphs else recipe.data.resize,
         crop=GLYPH_SIZE if glyphs else recipe.data.crop,
         device=place,
+        folder=folder.folder,
     )
 
 

@@ -15,7 +15,7 @@ from softwarp.commands.data import app
 from softwarp.commands.recipes import choose
 from softwarp.commands.train import index_command
 from softwarp.data.decode import reads_heic
-from softwarp.training.own_images import settings_for
+from softwarp.training.own_recipe import settings_for
 
 
 def run(*arguments):

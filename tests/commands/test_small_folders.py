@@ -117,7 +117,7 @@ def test_the_same_command_resumes_and_other_images_are_refused_before_any_step(e
     copy, other = shutil.copytree(folder, tmp_path / "study"), shutil.copytree(root, tmp_path / "birds")
     shutil.copy(other / "class 00" / "0.png", other / "class 00" / "more.png")
     monkeypatch.setattr("softwarp.training.train.work_through", None)
-    monkeypatch.setattr("softwarp.commands.plans.fit_study", None)
+    monkeypatch.setattr("softwarp.fair.plan.fit_study", None)
     words = ("--losses", "warped_softmax,triplet", "--trials", 1, "--seeds", 3, *SMALL, "--output", copy)
     assert "other images" in str(run("benchmark", "--data", other, *words).exception)
 

@@ -13,11 +13,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.commands.train_own import replace_other
 from softwarp.data.splits import fold_classes, given_or_drawn
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
 from softwarp.training.budget import Pace
+from softwarp.training.own_images import replace_other
 from softwarp.training.train import train
 
 SMALL = ["model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8"]
@@ -44,7 +44,7 @@ def answer(root, folder, *words):
 def small_crops():
     """The tests' images are small on purpose; enlarged they would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.training.own_images.LEAST_CROP", 32)
+        patch.setattr("softwarp.training.own_recipe.LEAST_CROP", 32)
         yield
 
 
@@ -85,7 +85,7 @@ def test_classes_that_choose_are_training_classes_each_held_out_once(finished):
 def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, monkeypatch):
     root, folder, said = finished
     monkeypatch.setattr("softwarp.training.train.work_through", None)
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     again = answer(root, folder, "phases.0.epochs=2")
     assert again.exit_code == 0, again.output
     assert "already finished; --fresh trains again" in again.stderr
@@ -204,7 +204,7 @@ def test_the_recipe_that_it_begins_with_can_be_shown(finished):
 
 
 def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
     monkeypatch.setattr("softwarp.training.train.train", None)
     phase = "{epochs: 4, learning_rate: 1e-4, proxy_travel: 0.5}"
     assert "up to 4 epochs" in answer(finished[0], tmp_path, f"phases=[{phase}]").stderr
@@ -231,7 +231,7 @@ def test_validation_classes_choose_nothing(tmp_path):
 
 def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "softwarp.commands.train_own.measure_pace",
+        "softwarp.training.own_images.measure_pace",
         lambda model, source, crop, device, folder: Pace(crop**2 / 1e5, crop**2 / 3e5, 0.0),
     )
     monkeypatch.setattr("softwarp.training.train.train", None)  # a plan is made before anything is trained
@@ -250,7 +250,7 @@ def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
     measured = []
     monkeypatch.setattr("softwarp.training.train.train", None)
     monkeypatch.setattr(
-        "softwarp.commands.train_own.measure_pace",
+        "softwarp.training.own_images.measure_pace",
         lambda model, *_: measured.append(model.embedding_size) or Pace(1.0, 1.0, 1.0),
     )
     root, folder = draw(tmp_path / "images"), tmp_path / "run"
@@ -263,8 +263,8 @@ def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
 
 
 def test_a_slower_machine_than_planned_trains_fewer_epochs_and_resumes_so(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.training.own_images.STEPS", 4)
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
+    monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
     said = answer(finished[0], tmp_path, "--budget", "0.01s")
     assert said.exit_code == 0, said.output
     assert "up to 4 epochs on each half" in said.stderr
@@ -301,12 +301,12 @@ def slowly(seconds):
 
 
 def test_a_longer_budget_replaces_what_a_shorter_one_left_and_says_so(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.training.own_images.STEPS", 4)
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", slowly(1.0))
+    monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", slowly(1.0))
     short = answer(finished[0], tmp_path, "--budget", "2 s")
     assert "give a longer --budget" in short.stdout
     assert Run(tmp_path).result().epochs == 0
-    monkeypatch.setattr("softwarp.commands.train_own.fit_rest", lambda plan, *_, epochs, **__: (epochs, 0.0))
+    monkeypatch.setattr("softwarp.training.own_images.fit_rest", lambda plan, *_, epochs, **__: (epochs, 0.0))
     long = answer(finished[0], tmp_path, "--budget", "20min")
     assert long.exit_code == 0, long.output
     assert "up to 4 epochs" in long.stderr
@@ -333,7 +333,7 @@ def test_another_recipe_in_the_folder_is_refused_before_anything_is_timed(
     finished, words, cause, monkeypatch
 ):
     root, folder, _ = finished
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     monkeypatch.setattr("softwarp.training.train.work_through", None)
     before = sorted(path for path in folder.glob("**/*") if path.is_file())
     said = answer(root, folder, *words)
@@ -347,7 +347,7 @@ def test_other_images_are_refused_before_anything_is_timed(tmp_path, monkeypatch
     root, folder = draw(tmp_path / "images"), tmp_path / "run"
     assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
     shutil.copy(root / "class 00" / "0.png", root / "class 00" / "more.png")
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     for seeds in "12":
         said = answer(root, folder, "phases.0.epochs=1", "--seeds", seeds)
         assert "other images" in str(said.exception)
@@ -365,7 +365,7 @@ def test_a_later_seed_s_folder_is_checked_before_the_first_seed_trains(finished,
 
 def test_an_output_that_is_a_file_is_refused_at_once(finished, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     for place in ("file", "file/run"):
         said = answer(finished[0], tmp_path / place)
         assert f"{tmp_path / 'file'} is a file" in str(said.exception)

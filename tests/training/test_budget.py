@@ -165,7 +165,7 @@ def test_a_crop_keeps_half_of_the_pixels(largest):
 def test_the_pace_is_measured_on_the_model_and_the_images(tmp_path):
     root = pictures(tmp_path, *(f"{name}/{number}.jpg" for name in "abcd" for number in range(2)))
     data = DataPart(name="folder", root=str(root), resize=18, crop=16)
-    source = load_source(plan=SplitPlan("test"), **data.model_dump(exclude={"workers"}))
+    source = load_source(data, SplitPlan("test"))
     model = ModelPart(backbone="test_efficientnet.r160_in1k", embedding_size=8, freeze_batch_norm=True)
     (tmp_path / "run").mkdir()
     found = measure_pace(model, source, 32, torch.device("cpu"), tmp_path / "run")

@@ -8,7 +8,7 @@ from softwarp.data.splits import SplitPlan, divide
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.schema import parse_recipe
 from softwarp.training.choice import FOLD_SEED, Choice, choose, fold_recipes, read_looks, trained_as, why_not
-from softwarp.training.own_images import settings_for
+from softwarp.training.own_recipe import settings_for
 
 NAMES = [f"class {number}" for number in range(12)]
 

@@ -27,7 +27,7 @@ from softwarp.events import Drawn
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Counts, Run
 from softwarp.training.job import Job
-from softwarp.training.own_images import settings_for
+from softwarp.training.own_recipe import settings_for
 from softwarp.training.train import train
 
 PHASE = {"epochs": 1, "learning_rate": 0.002, "proxy_learning_rate": 0.02}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softwarp.commands.numbers import finite
-from softwarp.commands.plans import BudgetOption, DryRun
+from softwarp.commands.plan_options import BudgetOption, DryRun
 from softwarp.commands.recipes import Depth, Words, choose, protocol_of
 from softwarp.files import printable
 
@@ -127,8 +127,8 @@ def _plan(
     """The recipe with epochs, and the number of trials, that fit into the budget; says what will happen."""
     from functools import partial
 
-    from softwarp.commands.plans import batch_line, fit_study
     from softwarp.commands.progress import note
+    from softwarp.fair.plan import batch_line, fit_study
     from softwarp.files import check_writable
     from softwarp.training.step_batches import fit_batches, room_of
     from softwarp.tuning.search import check_steps, fold_runs, judged_recipe

@@ -54,8 +54,7 @@ def check_images(run: Path | str, model: EmbeddingModel, *, count: int) -> Image
 
 def _of_run(run: Run, count: int) -> Images:
     recipe = run.recipe()
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
-    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    source = load_source(recipe.data.uncached(), recipe.evaluation.plan())
     if not len(source.query_labels):
         raise ValueError("the run trained on all classes")
     items = _whole_classes(source.query_labels, count)

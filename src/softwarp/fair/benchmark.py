@@ -5,12 +5,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from softwarp.events import OnEvent
-from softwarp.fair.comparisons import Pair, compare_all, compare_with
+from softwarp.fair.benchmark_result import METRIC, METRICS, Benchmark, Entry, Frozen
+from softwarp.fair.comparisons import compare_all, compare_with
 from softwarp.fair.tasks import Task, check_study, open_study
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of
@@ -26,67 +25,7 @@ from softwarp.training.train import BlowUpError, train
 from softwarp.tuning.search import apply, search
 from softwarp.tuning.space import on_bounds
 
-METRIC = "map@r"  # searched and compared by
-METRICS = (METRIC, "recall@1", "r_precision")
 FROZEN = "frozen"  # the folder of the features that every loss has to beat
-
-
-class Entry(BaseModel):
-    """What one loss reached on the test classes, by metric; without figures if a training blew up."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    loss: str
-    title: str
-    settings: dict[str, float | int | str | bool]  # found by the search
-    on_bounds: dict[str, str]  # those of them that are at the lower or upper end of their range
-    validation: float | None  # what it found
-    course: tuple[float, ...] = ()  # the best value after each trial of the search
-    mean: dict[str, float]
-    deviation: dict[str, float]
-    seeds: dict[str, tuple[float, ...]]  # the value of each seed
-    seconds: float  # of one training
-    blew_up: str = ""  # the message
-
-
-class Frozen(BaseModel):
-    """What the backbone's features reach as they are, by metric: a loss can be worse than doing nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    title: str  # frozen features, or untrained ones of a network without weights
-    backbone: str
-    mean: dict[str, float]
-    deviation: dict[str, float]  # over seeds, which only an untrained network depends on
-    seeds: dict[str, tuple[float, ...]]  # beside the same seed of every loss
-    against: tuple[Pair, ...]  # each loss, first, and the features
-
-
-class Benchmark(BaseModel):
-    """All losses, best first, and all pairs: benchmark.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-    version: Literal[1] = Field(1, alias="schema")
-    command: str
-    trials: int
-    seeds: int
-    classes: dict[str, int]
-    images: dict[str, int]
-    closed: bool = False  # whether the evaluated classes train, too, with other images
-    entries: tuple[Entry, ...]
-    pairs: tuple[Pair, ...]
-    frozen: Frozen | None = None  # earlier versions had none
-    recipe: dict[str, Any]  # of the first loss, before the search
-    data_sha256: str
-    environment: dict[str, Any]
-
-    def behind(self, loss: str) -> Pair | None:
-        """Return the pair of the best loss and this one."""
-        best = self.entries[0].loss
-        return next((pair for pair in self.pairs if (pair.first, pair.second) == (best, loss)), None)
-
-    def against_frozen(self, loss: str) -> Pair | None:
-        """Return the pair of this loss and the frozen features."""
-        pairs = () if self.frozen is None else self.frozen.against
-        return next((pair for pair in pairs if pair.first == loss), None)
 
 
 def parse_losses(text: str, *, fewest: int = 2) -> list[str]:

@@ -161,7 +161,7 @@ def _sizes(recipe: Recipe) -> Sizes:
 
 
 def _source(recipe: Recipe) -> Source:
-    return load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    return load_source(recipe.data, recipe.evaluation.plan())
 
 
 def _step_seconds(job: Job) -> float:

@@ -163,7 +163,7 @@ def judge_on_test(run: Run, folder: Path) -> dict[str, float]:
     """Return how well the model of a finished run retrieves test classes; write embeddings to `folder`."""
     recipe = judged_once(run.recipe())
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"pretrained": False})})
-    source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    source = load_source(recipe.data, recipe.evaluation.plan())
     job = prepare(recipe, Run(folder), start_accelerator(recipe, folder), source)
     job.model.load_state_dict(run.load_model())
     judgement = judge(job, job.model, distance=run.result().distance)

@@ -51,6 +51,10 @@ class DataPart(Part):
         None, ge=0, description="processes that decode images; null: chosen for the machine"
     )
 
+    def uncached(self) -> "DataPart":
+        """Return the same without a cache, for work that decodes few images or none."""
+        return self.model_copy(update={"cache": False})
+
     @model_validator(mode="after")
     def _sizes(self) -> "DataPart":
         if self.crop > self.resize:

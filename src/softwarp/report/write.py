@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from softwarp.fair.benchmark import Benchmark
+from softwarp.fair.benchmark_result import Benchmark
 from softwarp.fair.reality_table import RealityCheck
 from softwarp.report.benchmark import benchmark_parts, best_runs, reality_parts
 from softwarp.report.claims import claims_table

@@ -28,6 +28,7 @@ from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.class_rows import check_rows, copy_rows, remove_rows, write_rows
 from softwarp.runs.provenance import code
+from softwarp.tables import figure, figures_table, metric_title
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -90,6 +91,23 @@ class Result(BaseModel):
     def title(self) -> str:
         """What made the embeddings: the loss, unless nothing was trained."""
         return self.name if self.epochs else features_title(self.pretrained)
+
+    @property
+    def headline(self) -> str:
+        """What made the embeddings, and what judged them."""
+        if self.closed:
+            return f"{self.title}, closed set: {self.images.evaluated} {self.split} images of known classes"
+        return f"{self.title}: {self.classes.evaluated} unseen {self.split} classes"
+
+    def __repr__(self) -> str:
+        shown = ("map@r", "recall@1")
+        figures = ", ".join(
+            f"{metric_title(key)} {figure(key, self.metrics[key])}" for key in shown if key in self.metrics
+        )
+        return f"Result({self.headline}; {figures})"
+
+    def _repr_html_(self) -> str:
+        return figures_table(self.metrics, {}, self.baseline or {}, title=self.headline).html()
 
 
 def features_title(pretrained: bool | str) -> str:

@@ -145,7 +145,7 @@ def judge(
 def _opened(folder: Path) -> tuple[EmbeddingModel, Source]:
     run = Run(folder)
     recipe = run.recipe()
-    source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    source = load_source(recipe.data, recipe.evaluation.plan())
     run.check_data(run.result().data_sha256, source.sha256)
     return load(folder), source
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from softwarp import processes
 from softwarp.data.images import Batch
 from softwarp.data.sources import Items, load_source
+from softwarp.data.tables import Table
 from softwarp.evaluation import KNN, embed_images, ks_within, map_at_r_per_class, measure
 from softwarp.events import OnEvent, Stopping, Work, part_of, tell
 from softwarp.losses import contract
@@ -38,20 +39,35 @@ class StoppedError(KeyboardInterrupt):
     """Training was asked to stop; everything is in the checkpoint."""
 
 
-def train(recipe: Recipe, folder: Path, *, resume: bool = False, on_event: OnEvent | None = None) -> Run:
+def train(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool = False,
+    table: Table | None = None,
+    on_event: OnEvent | None = None,
+) -> Run:
     """Return the finished run: trained, and evaluated on unseen classes or, in a closed set, unseen images.
 
     The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
     the same batches and start from the same network. With `resume`, a run of the same recipe in `folder`
     resumes from its checkpoint and, on the same machine, ends with the same weights; a finished run is kept.
+
+    Args:
+        table: of the images, if it has been read before.
     """
-    for _ in training(recipe, folder, resume=resume, on_event=on_event):
+    for _ in training(recipe, folder, resume=resume, table=table, on_event=on_event):
         pass
     return Run(folder)
 
 
 def training(
-    recipe: Recipe, folder: Path, *, resume: bool = False, on_event: OnEvent | None = None
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool = False,
+    table: Table | None = None,
+    on_event: OnEvent | None = None,
 ) -> Generator[dict[str, Any], None, None]:
     """Yield the row of each epoch as `train` works, first those before a resume.
 
@@ -61,10 +77,10 @@ def training(
     accelerator = start_accelerator(recipe, folder)
     run = Run(folder)
     with processes.ends_with_the_others(), ExitStack() as stack:
-        plan, settings = recipe.evaluation.plan(), recipe.data.model_dump(exclude={"workers"})
+        plan = recipe.evaluation.plan()
         with processes.one_first(per_machine=True), part_of(on_event) as listener:  # a cache is made once
             decoding = Work(listener if recipe.data.cache else None, "decoding images into the cache")
-            source = load_source(plan=plan, advance=decoding.advance, **settings)
+            source = load_source(recipe.data, plan, table=table, advance=decoding.advance)
         for note in source.notes:
             tell(on_event, note)
         processes.from_main(lambda: stack.enter_context(run.locked()))

@@ -187,11 +187,10 @@ def claim_folder(folder: Path, recipe: Recipe, space: Mapping[str, Parameter], *
     Args:
         rest: what else decides the value of a trial.
     """
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     content = {
         "recipe": write_out(recipe),
         "space": {key: str(parameter) for key, parameter in space.items()},
-        "data": load_source(plan=recipe.evaluation.plan(), **settings).sha256,
+        "data": load_source(recipe.data.uncached(), recipe.evaluation.plan()).sha256,
         **rest,
     }
     text = json.dumps({**content, "recipe": deciding_settings(content["recipe"])}, sort_keys=True)

@@ -8,8 +8,8 @@ from support.tiny_runs import tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.commands.plans import fit_study
 from softwarp.fair.cost import Pace, Sizes, Training
+from softwarp.fair.plan import fit_study
 from softwarp.fair.tasks import open_study
 from softwarp.studies.variants import numbers_of
 from softwarp.tuning.search import search
