@@ -348,7 +348,7 @@ class EvaluationPart(Part):
             self.fold_seed,
             self.fold_of,
             self.test_classes,
-            images=bool(self.interpolations),  # which are chosen by held-out classes and images
+            images=bool(self.interpolations),  # interpolations are chosen by held-out classes and images
         )
 
     @model_validator(mode="after")

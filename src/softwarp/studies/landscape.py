@@ -38,10 +38,10 @@ PROXIES = {
     "two": ((0.0, 0.0), (4.0, 0.0)),
     "four": ((0.0, 0.0), (4.0, 0.0), (4.0, -4.0), (0.0, -4.0)),
 }
-RADII = (2.5, 5.0, 7.0)  # of the disks of Lemma 3.1
+RADII = (2.5, 5.0, 7.0)  # radii of the disks of Lemma 3.1
 # Falls until 2, so that Lemma 3.1 does not hold for it.
 FALLING = Functions("|t - 2|", lambda t: (t - 2).abs(), lambda t: (t - 2).abs(), lambda t: t)
-SQUARES = 96  # of the grid on which minima are sought, across
+SQUARES = 96  # squares across the grid on which minima are sought
 
 
 def main(

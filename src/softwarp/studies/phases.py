@@ -40,7 +40,7 @@ GLYPHS = ("data.max_classes=300",)
 FACTORS = (
     0.75,
     1.25,
-)  # of the recipe's alpha; the authors lower it to 0.46 (SOP) and 0.87 (CUB) of the first
+)  # multiples of the recipe's alpha; the authors lower it to 0.46 (SOP) and 0.87 (CUB) of the first
 ALPHAS = {"large": "large", "middle": "middle", "small": "small", "falling": "large, then small"}
 RATES = {"constant": "constant rates", "lowered": "rates lowered"}
 
