@@ -36,8 +36,8 @@ def _columns(data: Any) -> dict[str, list[str]]:
         given = dict(zip(COLUMNS, data, strict=False))
     else:
         raise ValueError(
-            f"a {type(data).__name__} is not a set of images; give a folder, a CSV file, a DataFrame with columns path "
-            "and label, a pair (paths, labels), or a recipe"
+            f"a {type(data).__name__} is not a set of images; give a folder, a CSV file, a DataFrame "
+            "with columns path and label, a pair (paths, labels), or a recipe"
         )
     columns = {name: [str(each) for each in column] for name, column in given.items()}
     counts = {name: len(column) for name, column in columns.items()}
