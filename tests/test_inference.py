@@ -9,12 +9,12 @@ from support.tiny_runs import PHASE, tiny
 
 import softwarp
 from softwarp.data.glyphs import glyph_images
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 @pytest.fixture(scope="module")
 def glyph_run(tmp_path_factory):
-    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("glyphs"))
+    return train_recipe(tiny(phases=[PHASE]), tmp_path_factory.mktemp("glyphs"))
 
 
 def test_a_glyph_run_embeds_bytes_as_its_evaluation_did(glyph_run):

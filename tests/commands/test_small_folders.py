@@ -143,7 +143,7 @@ def test_a_search_runs_on_few_classes_and_few_images(classes, images, tmp_path):
 
 def test_too_few_classes_to_search_on_are_refused_at_once(tmp_path, monkeypatch):
     root = draw(tmp_path / "birds", 5, 2)
-    monkeypatch.setattr("softwarp.fair.cost.time_steps", None)
+    monkeypatch.setattr("softwarp.fair.plan.time_steps", None)
     for words in (("tune",), ("benchmark", "--losses", "triplet,arcface")):
         text = str(run(*words, "--data", root, *SMALL, "--output", tmp_path / "study").exception)
         assert "divides the training classes once more" in text

@@ -10,7 +10,7 @@ from support.pictures import jpeg, noise, truncated
 from softwarp.data.decode import read_image
 from softwarp.data.glyphs import STYLES, load_glyphs
 from softwarp.data.images import test_transform
-from softwarp.data.sources import fingerprint, glyph_source, load_source
+from softwarp.data.sources import glyph_source, hash_of_list, load_source
 from softwarp.data.splits import SplitPlan
 from softwarp.data.tables import read_table
 from softwarp.recipe.schema import DataPart, parse_recipe
@@ -107,14 +107,14 @@ def test_a_cache_serves_all_images(root, tmp_path, monkeypatch):
 
 def test_the_fingerprint_is_of_names_and_labels_in_order_wherever_they_are(root, tmp_path):
     table = read_table("folder", root)
-    assert opened(root).sha256 == fingerprint(table)
-    assert fingerprint(replace(table, root=tmp_path)) == fingerprint(table)
+    assert opened(root).sha256 == hash_of_list(table)
+    assert hash_of_list(replace(table, root=tmp_path)) == hash_of_list(table)
     others = [
         replace(table, labels=table.labels[::-1]),
         replace(table, paths=(*table.paths[:-1], "other.jpg")),
         replace(table, paths=table.paths[::-1], labels=table.labels[::-1]),
     ]
-    assert len({fingerprint(other) for other in [table, *others]}) == 4
+    assert len({hash_of_list(other) for other in [table, *others]}) == 4
 
 
 def test_glyphs_of_validation_and_test_never_train():

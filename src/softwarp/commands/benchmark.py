@@ -62,13 +62,13 @@ def benchmark(
     from rich.console import Console
 
     from softwarp.commands.progress import bars_until_stopped, note
-    from softwarp.commands.recipes import choose
+    from softwarp.commands.recipes import recipe_of_words
     from softwarp.fair.benchmark_result import benchmark_table, marks_note, verdict
     from softwarp.fair.compare import plan_benchmark, run_benchmark
     from softwarp.report.write import write_report
 
     named, images = (data, None) if data is None or not _is_images(data) else (None, Path(data))
-    name, recipe = choose([*([named] if named else []), *(words or [])], images, "test", depth)
+    name, recipe = recipe_of_words([*([named] if named else []), *(words or [])], images, "test", depth)
     output = output or Path("runs") / ("benchmark" if data is None else f"{name}-benchmark")
     with bars_until_stopped(output) as on_event:
         planned = plan_benchmark(

@@ -64,7 +64,7 @@ def reality_check(
     from softwarp.fair.benchmark import parse_losses, recipe_for_each
     from softwarp.fair.benchmark_result import search_lines
     from softwarp.fair.plan import fit_study
-    from softwarp.fair.reality_check import check_protocol, open_reality_check, tasks_of
+    from softwarp.fair.reality_check import check_protocol, open_reality_check, reality_tasks
     from softwarp.fair.reality_table import read_reality_check
     from softwarp.fair.tasks import work
     from softwarp.files import check_writable, write_json
@@ -102,7 +102,7 @@ def reality_check(
     if dry_run:
         return
     with bars_until_stopped(folder) as on_event:
-        work(tasks_of(recipes, **numbers, storage=storage), folder, on_event=on_event)
+        work(reality_tasks(recipes, **numbers, storage=storage), folder, on_event=on_event)
     command = shlex.join(["softwarp", *sys.argv[1:]])
     outcome = read_reality_check(folder, recipes, **numbers, command=command)
     shown = reality_table(outcome)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from softwarp.data.tables import Table as ImageTable
+    from softwarp.data.tables import ImageTable as ImageTable
     from softwarp.recipe.schema import Recipe
 
 Words = Annotated[
@@ -69,10 +69,10 @@ def show(
     """Print a recipe in full, with every default and with changes like phases.0.epochs=5."""
     from softwarp.recipe.overrides import dump_recipe
 
-    typer.echo(dump_recipe(choose(words or [], data, None, depth)[1]), nl=False)
+    typer.echo(dump_recipe(recipe_of_words(words or [], data, None, depth)[1]), nl=False)
 
 
-def choose(
+def recipe_of_words(
     words: list[str],
     data: Path | None,
     protocol: str | None,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.recipes import Depth, Words, choose, protocol_of
+from softwarp.commands.recipes import Depth, Words, protocol_of, recipe_of_words
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.data.tables import Table as ImageTable
+    from softwarp.data.tables import ImageTable as ImageTable
     from softwarp.recipe.schema import DataPart
     from softwarp.runs.repeats import Repeats
     from softwarp.tables import Table
@@ -75,7 +75,7 @@ def train(
         limit = None if budget is None else parse_budget(budget)
         table = None if data is None else read_images(data, depth, words or [])
         own = None if table is None else OwnImages(table, keys_of(words or []), limit)
-        name, recipe = choose(words or [], data, protocol, depth, table)
+        name, recipe = recipe_of_words(words or [], data, protocol, depth, table)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
         if resume and not any(folder.glob("**/checkpoint*.pt")):
             raise ValueError(f"{folder} holds no run to resume; omit --resume, or set --output")

@@ -25,7 +25,7 @@ from softwarp.data.splits import (
     random_roles,
 )
 from softwarp.data.stores import FileStore, MemoryStore, PackStore, Store
-from softwarp.data.tables import Table, find_root, read_table
+from softwarp.data.tables import ImageTable, find_root, read_table
 
 if typing.TYPE_CHECKING:
     from softwarp.recipe.schema import DataPart
@@ -87,7 +87,7 @@ def load_source(
     data: "DataPart",
     plan: SplitPlan,
     *,
-    table: Table | None = None,
+    table: ImageTable | None = None,
     advance: Callable[[], None] | None = None,
 ) -> Source:
     """Return the data that a recipe names, divided by its plan.
@@ -114,7 +114,7 @@ def glyph_source(*, plan: SplitPlan, max_classes: int | None = None) -> Source:
     labels = glyphs.labels.numpy()
     files = [glyph_name(character, style) for character in glyphs.characters for style in STYLES]
     roles = random_roles(labels, validation=0.25, test=0.25)
-    table = Table(Path(), tuple(files), labels, tuple(glyphs.characters), tuple(roles))
+    table = ImageTable(Path(), tuple(files), labels, tuple(glyphs.characters), tuple(roles))
     division = divide(labels, roles, plan, keep_validation=True, max_classes=max_classes)
     division = limit(division, labels, max_classes)
 
@@ -127,7 +127,7 @@ def glyph_source(*, plan: SplitPlan, max_classes: int | None = None) -> Source:
 
 
 def image_source(
-    data: "DataPart", plan: SplitPlan, table: Table, *, advance: Callable[[], None] | None = None
+    data: "DataPart", plan: SplitPlan, table: ImageTable, *, advance: Callable[[], None] | None = None
 ) -> Source:
     """Return the images of a table, divided by class according to the plan."""
     if data.cache and table.pack is not None:
@@ -155,11 +155,11 @@ def image_source(
         return random, ImageDataset(store, labels, to_test, strict=data.strict, replace=False)
 
     return _source(
-        table, division, images, judged=plan.split, root=str(table.root), sha256=fingerprint(table)
+        table, division, images, judged=plan.split, root=str(table.root), sha256=hash_of_list(table)
     )
 
 
-def store_of(table: Table, positions: Positions, *, shorter_side: int | None) -> Store:
+def store_of(table: ImageTable, positions: Positions, *, shorter_side: int | None) -> Store:
     """Return the images of a table at these positions."""
     if table.pack is not None:
         return PackStore(table.pack, positions.tolist(), shorter_side=shorter_side)
@@ -168,7 +168,7 @@ def store_of(table: Table, positions: Positions, *, shorter_side: int | None) ->
 
 
 def _source(
-    table: Table,
+    table: ImageTable,
     division: Division,
     images: Callable[[Positions, Tensor], tuple[Images, Images]],  # as training and as evaluation see them
     *,
@@ -226,7 +226,7 @@ def _as_it_is(image: Image.Image | Tensor) -> Tensor:
     return image
 
 
-def fingerprint(table: Table) -> str:
+def hash_of_list(table: ImageTable) -> str:
     """Return a hash of the files' names, classes and splits, in order."""
     splits = table.splits or [""] * len(table.paths)
     rows = zip(table.paths, (table.names[label] for label in table.labels.tolist()), splits, strict=True)

@@ -42,7 +42,7 @@ class Check:
         return self.difference <= TOLERANCE * max(1.0, self.largest)
 
 
-def check_images(run: Path | str, model: EmbeddingModel, *, count: int) -> Images:
+def images_to_check(run: Path | str, model: EmbeddingModel, *, count: int) -> Images:
     """Return images of the run's evaluated classes, about `count` in whole classes; else random ones."""
     try:
         return _of_run(Run(Path(run)), count)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from softwarp.events import OnEvent
-from softwarp.fair.benchmark_result import METRIC, METRICS, Benchmark, Entry, Frozen
+from softwarp.fair.benchmark_result import METRIC, METRICS, Benchmark, BenchmarkEntry, Frozen
 from softwarp.fair.comparisons import compare_all, compare_with
 from softwarp.fair.tasks import Task, check_study, open_study
 from softwarp.files import write_json
@@ -21,8 +21,8 @@ from softwarp.runs.repeats import Repeats, read_repeats, summarise, write_repeat
 from softwarp.runs.run import Run, environment
 from softwarp.training.choice import trained_as
 from softwarp.training.step_batches import Room, fit_batches
-from softwarp.training.train import BlowUpError, train
-from softwarp.tuning.search import apply, search
+from softwarp.training.train import BlowUpError, train_recipe
+from softwarp.tuning.search import search, with_settings
 from softwarp.tuning.space import on_bounds
 
 FROZEN = "frozen"  # the folder of the features that every loss has to beat
@@ -73,7 +73,7 @@ def frozen_recipe(recipe: Recipe, room: Room | None = None) -> Recipe:
     return fit_batches(trained_as(recipe, 0, 0.0), room)
 
 
-def tasks_of(
+def benchmark_tasks(
     recipes: Mapping[str, Recipe],
     *,
     trials: int,
@@ -149,7 +149,9 @@ def _train(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     content: dict[str, Any] = {"blew_up": found["blew_up"]}
     if not found["blew_up"]:
         try:
-            run = train(apply(recipe, found["settings"]), folder, resume=True, on_event=on_event)
+            run = train_recipe(
+                with_settings(recipe, found["settings"]), folder, resume=True, on_event=on_event
+            )
             content["classes"] = values_by_class(run)
             run.remove_checkpoints()
         except BlowUpError as error:
@@ -159,7 +161,7 @@ def _train(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
 
 def _judge_frozen(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     """Judge the features on test classes; write MAP@R of every class."""
-    run = train(recipe, folder, resume=True, on_event=on_event)
+    run = train_recipe(recipe, folder, resume=True, on_event=on_event)
     content = {"classes": values_by_class(run)}
     run.remove_checkpoints()
     write_json(folder / "outcome.json", content)
@@ -258,9 +260,9 @@ def _read_frozen(
     )
 
 
-def _entry(name: str, found: Mapping[str, Any], repeats: Repeats | None, blew_up: str) -> Entry:
+def _entry(name: str, found: Mapping[str, Any], repeats: Repeats | None, blew_up: str) -> BenchmarkEntry:
     runs = () if repeats is None else repeats.runs
-    return Entry(
+    return BenchmarkEntry(
         loss=name,
         title=card_of(name).title,
         settings=found["settings"],

@@ -40,7 +40,7 @@ class Searched(Protocol):
     def entries(self) -> Sequence[SearchedEntry]: ...
 
 
-class Entry(BaseModel):
+class BenchmarkEntry(BaseModel):
     """What one loss reached on the test classes, by metric; without figures if a training blew up."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,7 +80,7 @@ class Benchmark(BaseModel):
     classes: dict[str, int]
     images: dict[str, int]
     closed: bool = False  # whether the evaluated classes train, too, with other images
-    entries: tuple[Entry, ...]
+    entries: tuple[BenchmarkEntry, ...]
     pairs: tuple[Pair, ...]
     frozen: Frozen | None = None  # earlier versions had none
     recipe: dict[str, Any]  # of the first loss, before the search

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from softwarp.events import OnEvent, shown, tell
 from softwarp.fair.benchmark import (
+    benchmark_tasks,
     frozen_recipe,
     judged_once,
     open_benchmark,
     parse_losses,
     read_benchmark,
     recipe_for_each,
-    tasks_of,
 )
 from softwarp.fair.benchmark_result import Benchmark, benchmark_table, search_lines
 from softwarp.fair.cost import Training
-from softwarp.fair.plan import Plan, batch_line, fit_study
+from softwarp.fair.plan import StudyPlan, batch_line, fit_study
 from softwarp.fair.tasks import work
 from softwarp.files import check_writable, write_json, write_text
 from softwarp.recipe.load import DEFAULT, load_recipe
@@ -25,7 +25,7 @@ from softwarp.recipe.schema import Recipe
 from softwarp.tables import write_table
 from softwarp.training.own_recipe import recipe_for
 from softwarp.training.step_batches import Room, divide_able, fit_batches, room_of
-from softwarp.tuning.search import apply, judged_recipe
+from softwarp.tuning.search import judged_recipe, with_settings
 
 TRIALS = 10  # unless said otherwise
 
@@ -43,7 +43,7 @@ class Planned:
     recipes: dict[str, Recipe]
     frozen: Recipe
     room: Room
-    plan: Plan
+    plan: StudyPlan
     seeds: int
 
     def lines(self) -> tuple[str, str]:
@@ -152,13 +152,13 @@ def run_benchmark(
     """
     folder, recipes = planned.folder, planned.recipes
     numbers = {"trials": planned.plan.trials, "seeds": planned.seeds}
-    tasks = tasks_of(recipes, **numbers, storage=storage, frozen=planned.frozen)
+    tasks = benchmark_tasks(recipes, **numbers, storage=storage, frozen=planned.frozen)
     work(tasks, folder, on_event=on_event)
     outcome = read_benchmark(folder, recipes, **numbers, command=command, frozen=planned.frozen)
     write_json(folder / "benchmark.json", outcome.model_dump(mode="json", by_alias=True))
     write_table(folder / "benchmark", benchmark_table(outcome))
     best = outcome.entries[0]
-    write_text(folder / "best.yaml", dump_recipe(apply(recipes[best.loss], best.settings)))
+    write_text(folder / "best.yaml", dump_recipe(with_settings(recipes[best.loss], best.settings)))
     for line in search_lines(outcome):
         tell(on_event, line)
     return outcome

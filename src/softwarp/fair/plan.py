@@ -18,7 +18,7 @@ Recipes = Mapping[str, Recipe]
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """The recipes and the number of trials that fit into a budget, what they take, and what was asked."""
 
     recipes: dict[str, Recipe]
@@ -47,7 +47,7 @@ def fit_study(
     usual: int,
     budget: str | None,
     dry_run: bool,
-) -> Plan:
+) -> StudyPlan:
     """Return what fits into the budget; without one, the study as it was asked for.
 
     Args:
@@ -101,14 +101,14 @@ def _first_that_fits(
     ways: Sequence[tuple[int, int]],  # epochs and trials, the best first
     limit: float | None,
     asked: dict[str, Any],
-) -> Plan:
+) -> StudyPlan:
     """The first way that fits, or the last one if none does."""
     for epochs, number in ways:
         chosen = {name: _shortened(each, epochs) for name, each in recipes.items()}
         cost = cost_of(trainings(chosen, number), pace)
         if limit is None or cost.seconds <= limit:
             break
-    return Plan(chosen, number, cost, asked)
+    return StudyPlan(chosen, number, cost, asked)
 
 
 def _epochs(recipe: Recipe) -> int:

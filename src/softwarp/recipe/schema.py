@@ -376,7 +376,7 @@ class EvaluationPart(Part):
 
 
 class Recipe(Part):
-    """What a run is, from its data to its seed."""
+    """All that a run is made from; `softwarp.load_recipe` reads one, `softwarp.train` trains it."""
 
     paper: dict[str, Any] = Field(
         {}, description="evidence for the recipe: published figures, sources, differences; no settings"

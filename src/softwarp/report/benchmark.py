@@ -6,7 +6,7 @@ from typing import Any
 from softwarp.fair.benchmark_result import (
     METRIC,
     Benchmark,
-    Entry,
+    BenchmarkEntry,
     benchmark_table,
     marks_note,
     search_lines,
@@ -18,13 +18,13 @@ from softwarp.fair.reality_table import Figures, RealityCheck, figures_of
 from softwarp.fair.reality_table import table as figures_table
 from softwarp.losses import card_of
 from softwarp.report.figures import differences
-from softwarp.report.page import Part
+from softwarp.report.page import Section
 from softwarp.tables import Cell, Table
 
 SHOWN = 3  # losses whose runs follow
 
 
-def benchmark_parts(outcome: Benchmark) -> list[Part]:
+def benchmark_parts(outcome: Benchmark) -> list[Section]:
     """Return what was compared, how far each loss is behind the best, and how it was made."""
     ranked = [entry for entry in outcome.entries if entry.mean]
     found = {entry.title: outcome.behind(entry.loss) for entry in ranked}
@@ -36,7 +36,7 @@ def benchmark_parts(outcome: Benchmark) -> list[Part]:
     shown = benchmark_table(outcome)
     held_out, which = ("images", "of these") if outcome.closed else ("classes", "other")
     return [
-        Part(
+        Section(
             title=shown.title,
             text=f"Every loss was trained with the same network, batches and {epochs} epochs. "
             f"{outcome.trials} settings of each were compared on validation {held_out} by MAP@R; the best "
@@ -46,14 +46,14 @@ def benchmark_parts(outcome: Benchmark) -> list[Part]:
             note="Behind the best: the paired difference of MAP@R, with its 95% interval over seeds "
             f"(Student's t) and over test classes (bootstrap). {marks_note(outcome)} {verdict(outcome)}",
         ),
-        Part(
+        Section(
             title="How far behind",
             figures=[differences("differences", values, behind)],
             note="Left: MAP@R of each seed, and their mean as a bar. Right: the difference from the best, "
             "with its interval over classes (thick) and over seeds (thin, cut at the edge).",
             level=3,
         ),
-        Part(
+        Section(
             title="Settings found",
             tables=[
                 Table(
@@ -74,18 +74,18 @@ def best_runs(folder: Path, outcome: Benchmark) -> list[Path]:
     return [folder / entry.loss for entry in outcome.entries[:SHOWN] if entry.mean]
 
 
-def _search_parts(outcome: Benchmark | RealityCheck) -> list[Part]:
+def _search_parts(outcome: Benchmark | RealityCheck) -> list[Section]:
     found = search_table(outcome)
-    return [Part(title=found.title, tables=[found], level=3)] if found.rows else []
+    return [Section(title=found.title, tables=[found], level=3)] if found.rows else []
 
 
-def reality_parts(outcome: RealityCheck) -> list[Part]:
+def reality_parts(outcome: RealityCheck) -> list[Section]:
     """Return the measured figures, and the published ones if the recipe has them."""
     shown, published = reality_table(outcome), published_table(outcome.recipe.get("paper", {}))
-    parts = [Part(title=shown.title, tables=[shown], note=f"Made by: {outcome.command}")]
+    parts = [Section(title=shown.title, tables=[shown], note=f"Made by: {outcome.command}")]
     parts += _search_parts(outcome)
     if published:
-        parts.append(Part(title=published.title, tables=[published], level=3))
+        parts.append(Section(title=published.title, tables=[published], level=3))
     return parts
 
 
@@ -114,7 +114,7 @@ def published_table(paper: dict[str, Any]) -> Table | None:
     return figures_table(rows, sizes, title=f"published, {paper['table']}") if rows else None
 
 
-def _settings(entry: Entry) -> str:
+def _settings(entry: BenchmarkEntry) -> str:
     """The settings that the search found; a value on a bound of its range is followed by that bound."""
     shown = {
         key: f"{each:.3g}" if isinstance(each, float) else f"{each}" for key, each in entry.settings.items()

@@ -24,13 +24,13 @@ Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and 
 FROZEN = (0, 0.0)
 
 
-def why_not(labels: torch.Tensor, *, choosing: bool) -> str:
+def why_frozen(labels: torch.Tensor, *, choosing: bool) -> str:
     """Return why nothing is trained on these labels; empty if something is.
 
     Args:
         choosing: whether the halves of the classes judge each other.
 
-    >>> why_not(torch.tensor([0, 0, 1, 1, 2]), choosing=True)
+    >>> why_frozen(torch.tensor([0, 0, 1, 1, 2]), choosing=True)
     '2 training classes with two images or more are too few to tell whether training helps; 4 are needed'
     """
     several = labels.bincount() > 1  # a single image has nothing to find
@@ -45,7 +45,7 @@ def why_not(labels: torch.Tensor, *, choosing: bool) -> str:
     return "in one half of the training classes each has a single image and cannot judge; add images"
 
 
-def choose(values: Values, images: Values | None = None) -> Choice:
+def choose_candidate(values: Values, images: Values | None = None) -> Choice:
     """Return the candidate of highest MAP@R that beats the frozen one beyond chance, or else the frozen one.
 
     Beyond chance: the 95% interval of the difference, over classes, lies above zero. Classes that one of the
@@ -57,7 +57,7 @@ def choose(values: Values, images: Values | None = None) -> Choice:
             candidate that is beyond chance worse on held-out classes is none.
 
     >>> looks = {(0, 0.0): [0.1, 0.2, 0.3], (4, 0.5): [0.3, 0.4, 0.6], (4, 1.0): [0.9, 0.0, 0.9]}
-    >>> choice = choose({key: dict(zip("abc", values)) for key, values in looks.items()})
+    >>> choice = choose_candidate({key: dict(zip("abc", values)) for key, values in looks.items()})
     >>> choice.best.share, choice.chosen.share
     (1.0, 0.5)
     """

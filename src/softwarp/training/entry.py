@@ -7,7 +7,7 @@ from typing import Any
 
 from softwarp import processes
 from softwarp.data.given_lists import write_list
-from softwarp.data.tables import Table, find_root, layout_of, read_table
+from softwarp.data.tables import ImageTable, find_root, layout_of, read_table
 from softwarp.events import OnEvent, part_of, shown, tell
 from softwarp.files import check_writable
 from softwarp.inference import EmbeddingModel, load
@@ -16,10 +16,10 @@ from softwarp.recipe.schema import Recipe
 from softwarp.runs.repeats import Repeats, summarise
 from softwarp.runs.run import Run
 from softwarp.training.budget import parse_budget
-from softwarp.training.own_images import replace_other, settle
+from softwarp.training.own_images import plan_and_choose, replace_other
 from softwarp.training.own_recipe import depth_of, recipe_for
 from softwarp.training.step_batches import room_of
-from softwarp.training.train import train as train_recipe
+from softwarp.training.train import train_recipe as train_recipe
 
 LISTED = "images.csv"  # what was given as a DataFrame or as paths and labels, in the folder of the run
 
@@ -34,7 +34,7 @@ class OwnImages:
         budget: seconds for all of it.
     """
 
-    table: Table
+    table: ImageTable
     given: frozenset[str] = frozenset()
     budget: float | None = None
 
@@ -163,7 +163,7 @@ def train_runs(
     settled, table = "", None
     if own is not None:
         table = own.table
-        recipe, settled = settle(
+        recipe, settled = plan_and_choose(
             recipe,
             table,
             folder,

@@ -10,7 +10,7 @@ import torch
 
 from softwarp import processes
 from softwarp.data.sources import Source, load_source
-from softwarp.data.tables import Table
+from softwarp.data.tables import ImageTable
 from softwarp.events import OnEvent, part_of, tell
 from softwarp.files import write_json
 from softwarp.recipe.overrides import check_batches, difference_of, write_out
@@ -20,18 +20,18 @@ from softwarp.runs.run import Run
 from softwarp.training.budget import (
     Pace,
     Plan,
-    Work,
+    Workload,
     crops_below,
     fit,
     fit_rest,
     measure_pace,
     whole_looks,
 )
-from softwarp.training.choice import choose, fold_recipes, read_looks, trained_as, why_not
+from softwarp.training.choice import choose_candidate, fold_recipes, read_looks, trained_as, why_frozen
 from softwarp.training.job import build_batches, prepare, start_accelerator
 from softwarp.training.own_recipe import resize_for
 from softwarp.training.step_batches import in_words
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 # What plan and choice decide, so that it may differ from what an earlier budget left.
 SETTLED = ("data.crop", "data.resize", "phases.0.epochs", "optimizer.wise_ft")
@@ -46,9 +46,9 @@ class Settled(NamedTuple):
     said: str
 
 
-def settle(
+def plan_and_choose(
     recipe: Recipe,
-    table: Table,
+    table: ImageTable,
     folder: Path,
     *,
     given: Collection[str] = (),
@@ -82,7 +82,7 @@ def settle(
         # If this is stopped, the next attempt must not take earlier runs for its own.
         places = (folder, *folder.glob("seed-*"), *folder.glob("choice/fold-*"))
         processes.from_main(lambda: _clear(*places))
-    if reason := why_not(source.labels, choosing=choosing):
+    if reason := why_frozen(source.labels, choosing=choosing):
         return Settled(trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}")
     work = _work_on(source, recipe, choosing, seeds)
     file, device = folder / "choice" / "plan.json", accelerator.device
@@ -119,17 +119,17 @@ def _check(recipe: Recipe) -> str:
     return ""
 
 
-def _work_on(source: Source, recipe: Recipe, choosing: bool, seeds: int) -> Work:
+def _work_on(source: Source, recipe: Recipe, choosing: bool, seeds: int) -> Workload:
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
-    return Work(len(source.labels), judged, choosing, seeds, observed, source.closed)
+    return Workload(len(source.labels), judged, choosing, seeds, observed, source.closed)
 
 
 def _choose(
     halves: Sequence[Recipe],
     plan: Plan,
-    work: Work,
-    table: Table,
+    work: Workload,
+    table: ImageTable,
     folder: Path,
     limit: float | None,
     closed: bool,
@@ -147,7 +147,7 @@ def _choose(
         )
         replace_other(run.folder, half, on_event)
         with part_of(on_event) as listener:
-            train(half, run.folder, resume=not fresh, table=table, on_event=listener)
+            train_recipe(half, run.folder, resume=not fresh, table=table, on_event=listener)
         histories.append(run.history())
         spent.append(run.result().seconds)  # kept: resumed, the same is decided
         if limit is not None:
@@ -163,7 +163,7 @@ def _choose(
         {key: each for key, each in read_looks(histories, rows).items() if key[0] <= epochs}
         for rows in ("interpolations", "held_out_images")
     )
-    choice = choose(classes, images if closed else None)
+    choice = choose_candidate(classes, images if closed else None)
     if processes.is_main():
         write_json(folder / "choice.json", choice.model_dump(mode="json", by_alias=True))
     return choice
@@ -246,7 +246,7 @@ def _replace_other(place: Path, recipe: Recipe, on_event: OnEvent | None) -> Non
 def _plan(
     recipe: Recipe,
     source: Source,
-    work: Work,
+    work: Workload,
     file: Path,
     device: torch.device,
     given: set[str],
@@ -310,7 +310,7 @@ def _idle(asked: int) -> str:
     return "there is no time to train; give a longer --budget" if asked else "phases.0.epochs is 0"
 
 
-def _what(plan: Plan, work: Work, asked: int) -> str:
+def _what(plan: Plan, work: Workload, asked: int) -> str:
     if not plan.epochs:
         return f"{plan.crop} px, no training: {_idle(asked)}"
     where = " on each half of the training classes to choose, then on all of them" if work.choosing else ""

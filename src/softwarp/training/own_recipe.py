@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 
 from softwarp.data.decode import image_size, open_image
 from softwarp.data.splits import Judged, SplitPlan, divide
-from softwarp.data.tables import Table, layout_of, read_table
+from softwarp.data.tables import ImageTable, layout_of, read_table
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.load import changed
 from softwarp.recipe.overrides import override
@@ -30,7 +30,7 @@ def recipe_for(
     changes: Sequence[str] = (),
     *,
     split: str | None = None,
-    table: Table | None = None,
+    table: ImageTable | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Recipe:
     """Return the recipe for these images with KEY=VALUE changes."""
@@ -51,7 +51,7 @@ def depth_of(changes: Sequence[str]) -> int | None:
 
 
 def settings_for(
-    root: Path, *, protocol: Judged, depth: int | None = None, table: Table | None = None
+    root: Path, *, protocol: Judged, depth: int | None = None, table: ImageTable | None = None
 ) -> dict[str, Any]:
     """Return the settings of a recipe for a folder of class folders, a CSV file, records or shards.
 
@@ -90,7 +90,7 @@ def resize_for(crop: int) -> int:
     return crop * 9 // 8
 
 
-def crop_size(table: Table, most: int) -> int:
+def crop_size(table: ImageTable, most: int) -> int:
     """Return the side of the crop: the usual one, or a multiple of 32 that smaller images, enlarged, fill."""
     step = max(1, len(table.paths) // SAMPLED)
     sides = [side for place in range(0, len(table.paths), step) if (side := _shorter_side(table, place))]
@@ -98,7 +98,7 @@ def crop_size(table: Table, most: int) -> int:
     return int(min(most, max(LEAST_CROP, round(ENLARGED * median / 32) * 32)))
 
 
-def _shorter_side(table: Table, position: int) -> int:
+def _shorter_side(table: ImageTable, position: int) -> int:
     try:
         with (
             open_image(table.root / table.paths[position])
