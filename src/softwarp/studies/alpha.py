@@ -61,7 +61,9 @@ table = sweep_table
 
 def main(
     words: Words = None,
-    values: Annotated[str, typer.Option(help="Like 0,5,10. Default: 0 to 4 x the recipe's alpha.")] = "",
+    values: Annotated[
+        str, typer.Option(help="Values of alpha, like 0,5,10. Default: 0 to 4 x the recipe's alpha.")
+    ] = "",
     seeds: Seeds = 3,
     *,
     output: Path,

@@ -47,10 +47,10 @@ SQUARES = 96  # squares across the grid on which minima are sought
 def main(
     functions: Annotated[
         list[str] | None,
-        typer.Argument(help="Some of t, t^2, sqrt t, 0.5t, warp(ALPHA,K1,K2). Default: the paper's."),
+        typer.Argument(help="Such as t, t^2, sqrt t, 0.5t, warp(ALPHA,K1,K2). Default: the paper's."),
     ] = None,
     proxies: Annotated[
-        str, typer.Option(help="Places such as '0,0 4,0 0,3', its own first. Default: two, and four.")
+        str, typer.Option(help="Places such as '0,0 4,0 0,3', the own proxy first. Default: two, and four.")
     ] = "",
     *,
     output: Path,

@@ -50,7 +50,7 @@ def main(
         list[Path] | None,
         typer.Argument(help="Finished runs, also of --seeds. Default: those of the demo, which are trained."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
     *,
     output: Path,
     quick: bool,

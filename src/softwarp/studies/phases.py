@@ -48,7 +48,7 @@ RATES = {"constant": "constant rates", "lowered": "rates lowered"}
 def main(
     words: Words = None,
     alphas: Annotated[
-        str, typer.Option(help="The two, like 8,13. Default: 0.75 and 1.25 x the recipe's.")
+        str, typer.Option(help="Small and large alpha, like 8,13. Default: 0.75 and 1.25 x the recipe's.")
     ] = "",
     seeds: Seeds = 3,
     *,
@@ -62,7 +62,7 @@ def main(
     softwarp study phases --quick
     softwarp study phases cub data.root=CUB_200_2011 --alphas 24.68,28.4
 
-    In the last phase rates stay as they are before, or are lowered as the recipe says. By default on 300
+    In the last phase rates stay as they were, or are lowered as the recipe says. By default on 300
     classes of glyphs with the demo's recipe; judged on validation classes.
     """
     base = settings_of_words(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
