@@ -76,10 +76,10 @@ def ratios(own: dict[str, float], other: dict[str, float]) -> dict[str, float]:
 def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float]:
     """Seconds until the vectors are searchable and on disk, and those for the names of the items."""
     from softwarp import index_store
-    from softwarp.index.index import create
-    from softwarp.index.updates import as_stored, settle
+    from softwarp.index.index import Index
+    from softwarp.index.updates import as_stored, compact_and_index
 
-    index = create(folder, dimensions=DIMENSIONS, distance="euclidean", kind=kind)
+    index = Index.create(folder, dimensions=DIMENSIONS, distance="euclidean", kind=kind)
     written, whole = [0.0], index_store._write
 
     def timed(path: Path, start: int, array: NDArray[Any]) -> None:
@@ -90,10 +90,10 @@ def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float
     with index.store.writing():
         for first in range(0, len(vectors), BATCH):
             part = as_stored(index.store, vectors[first : first + BATCH])
-            names = [index_store.NewItem(f"{row:07}.jpg") for row in range(first, first + len(part))]
+            names = [index_store.NewImage(f"{row:07}.jpg") for row in range(first, first + len(part))]
             index.store.append(part, names)
         appended = time.perf_counter() - start
-        settled = seconds_of(lambda: settle(index.store))
+        settled = seconds_of(lambda: compact_and_index(index.store))
     index_store._write = whole
     return {"build_seconds": written[0] + settled, "items_seconds": appended - written[0]}
 
@@ -121,9 +121,9 @@ def open_both(folder: Path, kind: str) -> tuple[Any, Any]:
     """The search functions (queries, k) -> ids of softwarp and of bare faiss with the same effort."""
     import faiss
 
-    from softwarp.index.index import open_index
+    from softwarp.index.index import Index
 
-    index = open_index(folder / "index")
+    index = Index.open(folder / "index")
     bare: Any = faiss.read_index(os.fspath(folder / "bare.faiss"))
     effort = index.store.settings.get("effort", 0)
     if kind == "hnsw":
@@ -156,7 +156,7 @@ def compare_search(folder: Path, kind: str, vectors: Vectors) -> dict[str, Any]:
     for name, asked in (("batch", [queries]), ("single", few)):
         count = sum(map(len, asked))
         own, other = take_turns(
-            lambda asked=asked: [index.search(each, 10) for each in asked],  # type: ignore[misc]
+            lambda asked=asked: [index.nearest(each, 10) for each in asked],  # type: ignore[misc]
             lambda asked=asked: [bare_search(bare, kind, each, vectors) for each in asked],  # type: ignore[misc]
         )
         result[name] = {
@@ -165,7 +165,7 @@ def compare_search(folder: Path, kind: str, vectors: Vectors) -> dict[str, Any]:
             **ratios(own, other),
         }
     truth = scan(queries, vectors, 10)
-    found = index.search(queries, 10)[0] - 1
+    found = index.nearest(queries, 10)[0] - 1
     result["recall@10"] = float(np.mean([np.isin(a, b).mean() for a, b in zip(found, truth, strict=True)]))
     result["recall_at_build"] = index.recall
     result["effort"] = index.store.settings.get("effort")
@@ -187,17 +187,17 @@ def work(name: str, folder: Path, kind: str) -> dict[str, int]:
     """
     import faiss
 
-    from softwarp.index.index import open_index
+    from softwarp.index.index import Index
 
     queries = make_vectors(32, 1)
     faiss.IndexFlatL2(DIMENSIONS).search(queries, 1)  # whatever the first call needs
     Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is now
     before = kilobytes("VmRSS"), kilobytes("RssAnon")
     if name == "softwarp":
-        opened: Any = open_index(folder / "index")
+        opened: Any = Index.open(folder / "index")
     else:
         opened = faiss.read_index(os.fspath(folder / "bare.faiss"))
-    opened.search(queries, 10)
+    opened.nearest(queries, 10)
     grown = kilobytes("VmHWM") - before[0], kilobytes("RssAnon") - before[1]
     return {"peak_megabytes": grown[0] // 1024, "own_megabytes": grown[1] // 1024}
 

@@ -43,17 +43,15 @@ def photographs() -> list[bytes]:
 
 def make_index(folder: Path, thumbnail: bytes) -> None:
     """Random vectors in place of embeddings: searching them costs the same."""
-    from softwarp.index.index import create
-    from softwarp.index.store import NewItem
-    from softwarp.index.updates import fingerprint
+    from softwarp.index.index import Index
+    from softwarp.index.store import NewImage
     from softwarp.inference import load
 
     model = load("efficientnet_lite0")
     size = model.network.embedding_size
-    weights = fingerprint(model)
-    index = create(folder, dimensions=size, distance="cosine", model="efficientnet_lite0", weights=weights)
+    index = Index.create(folder, dimensions=size, distance="cosine", model=model)
     vectors = np.random.default_rng(0).standard_normal((IMAGES, size), dtype=np.float32)
-    items = [NewItem(f"{row}.jpg", f"class {row % 100}", b"", thumbnail) for row in range(IMAGES)]
+    items = [NewImage(f"{row}.jpg", f"class {row % 100}", b"", thumbnail) for row in range(IMAGES)]
     index.append(vectors, items)
 
 

@@ -1,5 +1,7 @@
 """load(run).embed(images): what a trained model gives, and what it refuses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from support.tiny_runs import PHASE, tiny
 
 import softwarp
 from softwarp.data.glyphs import glyph_images
+from softwarp.inference import ReadImage
 from softwarp.training.train import train_recipe
 
 
@@ -143,3 +146,64 @@ def test_broken_bytes_are_named_by_their_place(glyph_run):
         model.embed([np.zeros((9, 9), np.uint8), b"nonsense"])
     rows = model.embed([torch.zeros(1, 32, 32, dtype=torch.uint8), b"", b"no"], skip_broken=True)
     assert rows.isnan().all(dim=1).tolist() == [False, True, True]
+
+
+def test_images_are_read_ahead_but_not_all_at_once(glyph_run):
+    """Memory stays as it is, however many images there are."""
+    model, begun, embedded = softwarp.load(glyph_run.folder), [], 0
+    pixels = torch.zeros(1, 32, 32, dtype=torch.uint8)
+
+    def read(number):
+        begun.append(number)
+        return ReadImage(None if number % 5 == 0 else pixels)
+
+    for batch, found in model.embed_ahead(iter(range(100)), read, batch_size=10):
+        embedded += len(batch)
+        assert len(begun) <= embedded + 2 * 10
+        assert (len(batch), found.shape) == (10, (8, 16))
+    assert embedded == 100
+
+
+def test_one_lazily_opened_image_may_stand_in_a_list_many_times(glyph_run, tmp_path):
+    model, file = softwarp.load(glyph_run.folder), jpeg(tmp_path / "large.jpg", noise(900, 900))
+    found = model.embed([Image.open(file)] * 2 + [each := Image.open(file), each, each, each])
+    torch.testing.assert_close(found, model.embed(np.asarray(Image.open(file))).expand(6, -1))
+
+
+def test_a_model_is_written_for_others(glyph_run, tmp_path):
+    model = softwarp.load(glyph_run.folder)
+    model.save_pretrained(tmp_path / "folder", licence="mit")
+    images = glyph_images([item.file for item in glyph_run.items()[:5]])
+    torch.testing.assert_close(softwarp.load(tmp_path / "folder").embed(images), model.embed(images))
+    assert "license: mit" in (tmp_path / "folder" / "README.md").read_text()
+    written = model.export(tmp_path / "model.pt2")
+    assert written.check.close()
+    assert (written.file, written.size) == (tmp_path / "model.pt2", (tmp_path / "model.pt2").stat().st_size)
+    assert model.export(tmp_path / "model.pt2", check=False).check is None
+
+
+def test_what_cannot_be_written_says_why(glyph_run, tmp_path, monkeypatch):
+    model = softwarp.load(glyph_run.folder)
+    with pytest.raises(ValueError, match=r"model\.tflite.*\.onnx"):
+        model.export(tmp_path / "model.tflite")
+    with pytest.raises(ValueError, match=r"\.onnx.*model\.pt2"):
+        model.export(tmp_path / "model.pt2", quantise=True)
+    with pytest.raises(ValueError, match="model of a run"):
+        replace(model, source="").save_pretrained(tmp_path / "folder")
+    monkeypatch.setattr("softwarp.export.check.TOLERANCE", -1)
+    for write in (lambda: model.export(tmp_path / "a.pt2"), lambda: model.save_pretrained(tmp_path / "a")):
+        with pytest.raises(ValueError, match="nothing was written"):
+            write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_is_uploaded_whole(glyph_run, monkeypatch):
+    sent = []
+
+    def push(folder, name):
+        sent.append((name, softwarp.load(folder).distance))
+        return "there"
+
+    monkeypatch.setattr("softwarp.export.write.push", push)
+    assert softwarp.load(glyph_run.folder).push_to_hub("me/birds") == "there"
+    assert sent == [("me/birds", "euclidean")]

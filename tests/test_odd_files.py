@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from softwarp.cli import app
 from softwarp.commands.recipes import recipe_of_words
 from softwarp.files import printable
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 from softwarp.inference import load
 from softwarp.training.train import train_recipe
 
@@ -109,9 +109,9 @@ def test_embed_and_index_use_or_name_every_file(images, run, tmp_path, command):
     if command == "embed":
         assert f"embedded {count} images" in answer.output
     else:
-        used = {item.path for item in open_index(out).items if item.label == "odd"}
+        used = {item.path for item in Index.open(out).items if item.label == "odd"}
         assert used == {f"odd/{name}" for name in {*good, NOT_TEXT}}
-        again = open_index(out).refresh()
+        again = Index.open(out).refresh()
         assert (again.unchanged, len(again.broken), again.removed) == (count, len(broken), 0)
 
 

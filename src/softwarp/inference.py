@@ -1,11 +1,15 @@
 """softwarp.load(run).embed(images): model, transform and distance in one object."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from PIL import Image
@@ -13,10 +17,10 @@ from torch import Tensor
 
 from softwarp.data.given_images import GivenImages, Picture, check_tensor, listed
 from softwarp.data.glyphs import SIZE as GLYPH_SIZE
-from softwarp.data.images import ImageDataset, Transform, test_transform
+from softwarp.data.images import Transform, test_transform
 from softwarp.data.stores import Store
-from softwarp.evaluation import embed_images
 from softwarp.metrics import combine_flipped
+from softwarp.metrics.threads import use_one_core
 from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
 from softwarp.models.iresnet import SIDE, IResNet
@@ -24,6 +28,32 @@ from softwarp.models.weights import load_weights
 from softwarp.runs.choice import Choice
 from softwarp.runs.model_folder import WEIGHTS, find_model_folder, read_config
 from softwarp.runs.run import Result, Run, read_json_as
+
+if TYPE_CHECKING:
+    from softwarp.export.write import Exported
+
+BATCH = 64
+AHEAD = 2  # batches that are decoded while one is embedded
+
+Given = TypeVar("Given")
+
+
+class Ready(Protocol):
+    """An image that is ready for the network."""
+
+    @property
+    def pixels(self) -> Tensor | None: ...  # bytes [channels, crop, crop]; None: it is not to be embedded
+
+
+ReadyImage = TypeVar("ReadyImage", bound=Ready)
+
+
+@dataclass(frozen=True)
+class ReadImage:
+    """The pixels of an image, or why it cannot be read."""
+
+    pixels: Tensor | None = None
+    broken: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +69,7 @@ class EmbeddingModel:
     resize: int  # of the shorter side, before the crop
     crop: int
     device: torch.device
+    source: str = ""  # what `load` was given, if that is enough to load it again
     folder: Path | None = None  # of the run, if it was loaded from one
 
     @property
@@ -61,13 +92,12 @@ class EmbeddingModel:
         size = self.network.embedding_size
         return f"EmbeddingModel({size} dimensions, {self.distance}, crop {self.crop}, on {self.device})"
 
-    @torch.no_grad()
     def embed(
         self,
         images: Picture | Sequence[Picture | Tensor] | Tensor,
         *,
         skip_broken: bool = False,
-        batch_size: int = 128,
+        batch_size: int = BATCH,
         workers: int = 0,
         advance: Callable[[int], None] | None = None,
     ) -> Tensor:
@@ -79,53 +109,74 @@ class EmbeddingModel:
                 did. Tensors [N, channels, H, W] of bytes are used as they are, and so are those in a list,
                 [channels, crop, crop].
             skip_broken: give an unreadable image a row of NaN instead of raising a ValueError.
-            workers: processes that decode.
+            workers: threads that decode; 0 for one per core.
             advance: called with the number of images just done.
         """
         if isinstance(images, Tensor):
             return self._embed_tensor(images, batch_size)
         given = listed(images)
-        if not any(isinstance(each, Tensor) for each in given):
-            return self._embed_pictures(given, skip_broken, batch_size, workers, advance)  # type: ignore[arg-type]
         shape = (self.network.backbone.in_channels, self.crop, self.crop)
-        ready = {
+        tensors = {
             place: check_tensor(each, shape) for place, each in enumerate(given) if isinstance(each, Tensor)
         }
-        others = {place: each for place, each in enumerate(given) if not isinstance(each, Tensor)}
-        embeddings = torch.empty(len(given), self.network.embedding_size)
-        embeddings[list(ready)] = self._embed_tensor(torch.stack(list(ready.values())), batch_size)
-        if others:
-            embeddings[list(others)] = self._embed_pictures(
-                list(others.values()), skip_broken, batch_size, workers, advance
-            )
-        return embeddings
+        pictures = GivenImages(given, shorter_side=self.resize, grey=self._grey())  # type: ignore[arg-type]
 
-    def _embed_pictures(
-        self,
-        pictures: Sequence[Picture],
-        skip_broken: bool,
-        batch_size: int,
-        workers: int,
-        advance: Callable[[int], None] | None,
-    ) -> Tensor:
-        if not pictures:
-            return torch.empty(0, self.network.embedding_size)
-        store = GivenImages(pictures, shorter_side=self.resize, grey=self._grey())
-        embeddings, broken = self.embed_store(store, batch_size=batch_size, workers=workers, advance=advance)
+        def read(place: int) -> ReadImage:
+            return ReadImage(tensors[place]) if place in tensors else self._read(pictures, place)
+
+        embeddings, broken = self._embed(len(given), read, batch_size, workers, advance)
         if broken and not skip_broken:
+            reasons = "; ".join(list(broken.values())[:3])
             raise ValueError(
-                f"{len(broken)} of {len(pictures)} images cannot be read ({causes(store, broken[:3])}); "
+                f"{len(broken)} of {len(given)} images cannot be read ({reasons}); "
                 "leave them out, or embed with skip_broken=True, which gives them rows of NaN"
             )
         return embeddings
 
-    @torch.no_grad()
+    def export(self, path: Path | str, *, quantise: bool = False, check: bool = True) -> "Exported":
+        """Return what was written to a file for others: .onnx, .pt2 for torch.export, .safetensors for timm.
+
+        Args:
+            quantise: int8 weights in linear layers, for CPUs; only for .onnx.
+            check: compare the file with torch on about a hundred images of the run, or on random ones, and
+                write none that differs by more than rounding.
+
+        >>> load("runs/birds").export("model.onnx")  # doctest: +SKIP
+        """
+        from softwarp.export.write import write_file
+
+        return write_file(self, Path(path), int8=quantise, check=check)
+
+    def save_pretrained(self, folder: Path | str, *, licence: str | None = None, check: bool = True) -> None:
+        """Write a folder that `load` reads, in Hugging Face form: weights, config and a model card.
+
+        Args:
+            licence: of the weights, for the model card, like mit.
+            check: as in `export`.
+
+        >>> load("runs/birds").save_pretrained("birds", licence="mit")  # doctest: +SKIP
+        """
+        from softwarp.export.check import images_to_check
+        from softwarp.export.write import CHECKED, write_folder
+
+        images = images_to_check(self.source, self, count=CHECKED) if check else None
+        write_folder(self, Path(folder), lambda draft: load(draft).embed, licence=licence, images=images)
+
+    def push_to_hub(self, name: str, *, licence: str | None = None) -> str:
+        """Upload what `save_pretrained` writes to `user/name` and return its address; a new one is private.
+
+        >>> load("runs/birds").push_to_hub("me/birds")  # doctest: +SKIP
+        """
+        from softwarp.export.write import upload
+
+        return upload(self, name, licence=licence)
+
     def embed_store(
         self,
         store: Store,
         *,
         mirrored: bool = False,
-        batch_size: int = 128,
+        batch_size: int = BATCH,
         workers: int = 0,
         advance: Callable[[int], None] | None = None,
     ) -> tuple[Tensor, list[int]]:
@@ -133,24 +184,77 @@ class EmbeddingModel:
 
         Args:
             mirrored: the mean of the embeddings of each image and of its mirror image.
+            workers: threads that decode; 0 for one per core.
         """
 
-        def both(images: Tensor) -> Tensor:
-            return combine_flipped(self.network(images), self.network(images.flip(3)))
+        def read(item: int) -> ReadImage:
+            return self._read(store, item)
 
-        labels = torch.zeros(len(store), dtype=torch.long)
-        inputs = ImageDataset(store, labels, self._seen, replace=False)
-        found, rows = embed_images(
-            both if mirrored else self.network,
-            inputs,
-            device=self.device,
-            workers=workers,
-            batch_size=batch_size,
-            advance=advance,
+        embeddings, broken = self._embed(len(store), read, batch_size, workers, advance, mirrored=mirrored)
+        return embeddings, list(broken)
+
+    def embed_ahead(
+        self,
+        given: Iterable[Given],
+        read: Callable[[Given], ReadyImage],
+        *,
+        mirrored: bool = False,
+        batch_size: int = BATCH,
+        workers: int = 0,
+    ) -> Iterator[tuple[list[ReadyImage], Tensor]]:
+        """Yield batches of what `read` returns, in order, with the embeddings of those that have pixels.
+
+        All images that are not tensors yet are embedded by this: threads read the next two batches while
+        the network works on one, and no more are held, however many images there are.
+
+        Args:
+            workers: threads; 0 for one per core.
+        """
+        for batch in _read_ahead(given, read, batch_size, workers or os.cpu_count()):
+            pixels = [each.pixels for each in batch if each.pixels is not None]
+            yield batch, self._forward(pixels, mirrored)
+
+    def _embed(
+        self,
+        count: int,
+        read: Callable[[int], ReadImage],
+        batch_size: int,
+        workers: int,
+        advance: Callable[[int], None] | None,
+        *,
+        mirrored: bool = False,
+    ) -> tuple[Tensor, dict[int, str]]:
+        """The embeddings of images 0 to count - 1, and why some of them, rows of NaN, cannot be read."""
+        embeddings = torch.full((count, self.network.embedding_size), torch.nan)
+        broken: dict[int, str] = {}
+        start = 0
+        batches = self.embed_ahead(
+            range(count), read, mirrored=mirrored, batch_size=batch_size, workers=workers
         )
-        embeddings = torch.full((len(store), self.network.embedding_size), torch.nan)
-        embeddings[rows] = found.view(-1, embeddings.shape[1])
-        return embeddings, sorted(set(range(len(store))) - set(rows.tolist()))
+        for batch, found in batches:
+            places = range(start, start + len(batch))
+            broken |= {place: each.broken for place, each in zip(places, batch, strict=True) if each.broken}
+            embeddings[[place for place in places if place not in broken]] = found
+            start += len(batch)
+            if advance is not None:
+                advance(len(batch))
+        return embeddings, broken
+
+    def _read(self, store: Store, item: int) -> ReadImage:
+        try:
+            return ReadImage(self._seen(store.read(item)))
+        except ValueError as error:
+            return ReadImage(broken=str(error))
+
+    @torch.no_grad()
+    def _forward(self, pixels: Sequence[Tensor], mirrored: bool = False) -> Tensor:
+        if not pixels:
+            return torch.empty(0, self.network.embedding_size)
+        images = torch.stack(list(pixels)).to(self.device)
+        embeddings = self.network(images)
+        if mirrored:
+            embeddings = combine_flipped(embeddings, self.network(images.flip(3)))
+        return embeddings.float().cpu()  # type: ignore[no-any-return]
 
     def _seen(self, image: Image.Image | Tensor) -> Tensor:
         """An image as `network` sees it, grey where it reads one channel."""
@@ -173,11 +277,30 @@ class EmbeddingModel:
     def _grey(self) -> bool:
         return self.network.backbone.in_channels == 1
 
+    @torch.no_grad()
     def _embed_tensor(self, images: Tensor, batch_size: int) -> Tensor:
         if images.dtype != torch.uint8:
             raise ValueError(f"tensors of images must be bytes 0..255 (uint8), got {images.dtype}")
         batches = (images[None] if images.ndim == 3 else images).split(batch_size)
         return torch.cat([self.network(batch.to(self.device)).float().cpu() for batch in batches])
+
+
+def _read_ahead(
+    given: Iterable[Given], read: Callable[[Given], ReadyImage], batch_size: int, threads: int | None
+) -> Iterator[list[ReadyImage]]:
+    """Yield what `read` returns in batches, in order; threads are two batches ahead."""
+    todo = iter(given)
+    with ThreadPoolExecutor(threads, initializer=use_one_core) as pool:
+        waiting: deque[list[Future[ReadyImage]]] = deque()
+        try:
+            while True:
+                while len(waiting) <= AHEAD and (batch := list(islice(todo, batch_size))):
+                    waiting.append([pool.submit(read, each) for each in batch])
+                if not waiting:
+                    return
+                yield [future.result() for future in waiting.popleft()]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def load(
@@ -195,12 +318,12 @@ def load(
     """
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if not Path(run).exists() and _is_backbone(str(run)):
-        return _pretrained(str(run), place, weights)
+        return replace(_pretrained(str(run), place, weights), source="" if weights else str(run))
     if weights is not None:
         raise ValueError(f"weights belong to a backbone by its name, like iresnet100; {run} has its own")
     exported = find_model_folder(run)
     if exported is not None:
-        return _from_model_folder(exported, place)
+        return replace(_from_model_folder(exported, place), source=str(run))
     if not Path(run).exists():
         raise FileNotFoundError(_what_it_may_be(str(run)))
     folder = Run(Path(run))
@@ -214,6 +337,7 @@ def load(
         resize=GLYPH_SIZE if glyphs else recipe.data.resize,
         crop=GLYPH_SIZE if glyphs else recipe.data.crop,
         device=place,
+        source=str(run),
         folder=folder.folder,
     )
 

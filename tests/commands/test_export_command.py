@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 
 import softwarp
 from softwarp.cli import app, main
+from softwarp.commands.export import Format
+from softwarp.export.formats import FORMATS, SingleFile
 from softwarp.training.train import train_recipe
 
 
@@ -61,10 +63,8 @@ def test_torch_export_says_how_to_load_it(run, tmp_path):
 
 
 def test_a_wrong_export_is_not_written(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("softwarp.export.formats.to_onnx", lambda model: b"graph")
-    monkeypatch.setattr(
-        "softwarp.export.formats.run_onnx", lambda content: lambda images: images.flatten(1)[:, :16]
-    )
+    wrong = SingleFile(".onnx", lambda _: b"graph", lambda _, model: lambda images: images.flatten(1)[:, :16])
+    monkeypatch.setitem(FORMATS, "onnx", wrong)
     error = refused(monkeypatch, capsys, run, "--to", "onnx", "-o", tmp_path / "a.onnx")
     assert "nothing was written" in error
     assert not (tmp_path / "a.onnx").exists()
@@ -84,3 +84,7 @@ def test_options_that_do_not_go_together(run, tmp_path, monkeypatch, capsys, arg
     monkeypatch.chdir(tmp_path)
     assert cause in refused(monkeypatch, capsys, run, *arguments)
     assert not any(tmp_path.iterdir())
+
+
+def test_every_format_is_an_option():
+    assert {each.value for each in Format} == {*FORMATS, "hf"}

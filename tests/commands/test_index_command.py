@@ -16,7 +16,7 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 from softwarp.inference import load
 from softwarp.training.train import train_recipe
 
@@ -133,7 +133,7 @@ def test_an_index_is_kept_up_to_date(run, tmp_path):
     assert "(1 removed, 7 unchanged)" in call("index", "refresh", index).output
     assert "(4 removed)" in call("index", "remove", index, images / "U+0042").output
     assert "(4 added)" in call("index", "add", index, images / "U+0042").output
-    assert len(open_index(index)) == 7
+    assert len(Index.open(index)) == 7
 
 
 def test_most_images_are_removed_only_when_told_so(run, tmp_path, monkeypatch, capsys):
@@ -163,7 +163,7 @@ def test_the_same_build_on_an_emptied_folder_changes_nothing(run, tmp_path, monk
         code, said = failure(monkeypatch, capsys, *words)
         assert code == 2
         assert f"no images in {images}" in said
-    assert len(open_index(index)) == 4
+    assert len(Index.open(index)) == 4
 
 
 def test_info_says_what_an_index_holds(run, tmp_path):

@@ -10,7 +10,7 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app, main
-from softwarp.index.index import build
+from softwarp.index.index import Index
 from softwarp.training.train import train_recipe
 
 
@@ -23,7 +23,7 @@ def index(tmp_path_factory):
     glyph = Image.open(images / "U+0041" / "DejaVuSans.png")
     glyph.save(images / "U+0042" / os.fsdecode(b"odd \xff<b>.png"))
     Image.new("L", (32, 32), 77).save(images / "loose.png")
-    return build(run, images, folder / "index")
+    return Index.build(run, images, folder / "index")
 
 
 def call(*words):
@@ -136,7 +136,7 @@ def test_classify_tells_its_errors(index, tmp_path):
 )
 def test_classify_answers_on_small_indexes(index, tmp_path, classes, styles, said):
     images = glyph_files(tmp_path / "images", classes=classes, styles=styles)
-    small = build(index.model_name, images, tmp_path / "small")
+    small = Index.build(index.model_name, images, tmp_path / "small")
     shown = call("classify", small.folder, index.root / "U+0041" / "DejaVuSans.png")
     assert said in shown
     assert "U+0041" in shown
@@ -146,7 +146,7 @@ def test_classify_needs_a_class(index, tmp_path, monkeypatch, capsys):
     for path in glyph_files(tmp_path / "glyphs", classes=1).glob("*/*.png"):
         (tmp_path / "loose").mkdir(exist_ok=True)
         path.rename(tmp_path / "loose" / path.name)
-    bare = build(index.model_name, tmp_path / "loose", tmp_path / "bare")
+    bare = Index.build(index.model_name, tmp_path / "loose", tmp_path / "bare")
     words = ["softwarp", "index", "classify", str(bare.folder), str(tmp_path / "loose" / "DejaVuSans.png")]
     monkeypatch.setattr("sys.argv", words)
     with pytest.raises(SystemExit) as stop:

@@ -14,7 +14,7 @@ from softwarp.commands import stopped
 
 # What each command calls when its work begins, where the signal arrives.
 INTERRUPTED = """
-import importlib, os, signal, sys, time
+import os, pkgutil, signal, sys, time
 from softwarp.cli import main
 
 def interrupted(*inputs, **keywords):
@@ -22,7 +22,7 @@ def interrupted(*inputs, **keywords):
     time.sleep(60)
 
 module, _, name = sys.argv[1].rpartition(".")
-setattr(importlib.import_module(module), name, interrupted)
+setattr(pkgutil.resolve_name(module), name, interrupted)
 sys.argv = ["softwarp", *sys.argv[2:]]
 main()
 """
@@ -39,10 +39,10 @@ CASES = {
     "faces pairs images -o pairs.tsv": ("softwarp.data.packing.draw_pairs", "not written"),
     "report run": ("softwarp.report.write.write_report", "not written"),
     "compare run": ("softwarp.report.runs.read_entries", "nothing"),
-    "serve index": ("softwarp.index.index.open_index", "nothing"),
-    "search index query.jpg": ("softwarp.index.index.open_index", "nothing"),
-    "index classify index query.jpg": ("softwarp.index.index.open_index", "nothing"),
-    "index remove index query.jpg": ("softwarp.index.index.open_index", "whole"),
+    "serve index": ("softwarp.index.index.Index.open", "nothing"),
+    "search index query.jpg": ("softwarp.index.index.Index.open", "nothing"),
+    "index classify index query.jpg": ("softwarp.index.index.Index.open", "nothing"),
+    "index remove index query.jpg": ("softwarp.index.index.Index.open", "whole"),
 }
 
 

@@ -7,8 +7,8 @@ import pytest
 from support.tiny_index import brute_force, vector_index
 
 from softwarp.index.classify import calibrate, classify
-from softwarp.index.index import create
-from softwarp.index.store import NewItem
+from softwarp.index.index import Index
+from softwarp.index.store import NewImage
 
 K = 5
 
@@ -91,8 +91,8 @@ def test_answers_are_those_of_a_loop(tmp_path, distance):
 
 def test_no_image_votes_for_itself(tmp_path):
     vectors, labels = overlapping()
-    index = create(tmp_path / "index", dimensions=6, distance="euclidean")
-    items = [NewItem(f"{row}.jpg", label, b"%d" % row) for row, label in enumerate(labels)]
+    index = Index.create(tmp_path / "index", dimensions=6, distance="euclidean")
+    items = [NewImage(f"{row}.jpg", label, b"%d" % row) for row, label in enumerate(labels)]
     index.append(vectors, items)
     found = classify(index, vectors, K, digests=[item.digest for item in index.items])
     for row, (one, (best, share, sure)) in enumerate(

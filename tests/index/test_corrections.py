@@ -12,8 +12,7 @@ from PIL import Image
 from support.tiny_index import glyph_index, state, vector_index
 
 from softwarp.index.corrections import Corrections, apply, beside, read_labels
-from softwarp.index.index import open_index
-from softwarp.index.insights import outliers
+from softwarp.index.index import Index
 from softwarp.index.remote import _stamp
 
 ODD = os.fsdecode(b'caf\xe9\r\n,".jpg')
@@ -29,7 +28,7 @@ def test_labels_change_without_embedding_and_refresh_keeps_them(tmp_path):
     before, wrong = state(index), index.items[0]
     done = apply(index, written(tmp_path / "labels.csv", f"{wrong.path},U+0042"))
     assert (done.changed, done.unchanged, done.unknown) == (1, 0, [])
-    assert index.items[0].label == open_index(index.folder).item(wrong.id).label == "U+0042"
+    assert index.items[0].label == Index.open(index.folder).item(wrong.id).label == "U+0042"
     assert _stamp(index.items[0]) != _stamp(wrong)  # so that it is pushed
     label, *rest = before[wrong.path]
     assert state(index) == before | {wrong.path: ("U+0042", *rest)}
@@ -48,9 +47,9 @@ def test_what_looks_at_labels_sees_the_correction(tmp_path):
     labels = ["a"] * 20 + ["b"] * 20
     labels[30] = "a"
     index = vector_index(tmp_path / "index", vectors, labels=labels)
-    assert outliers(index)[0].id == 31
+    assert index.outliers()[0].id == 31
     apply(index, written(tmp_path / "labels.csv", "30.jpg,b"))
-    assert all(each.id != 31 for each in outliers(index))
+    assert all(each.id != 31 for each in index.outliers())
     assert index.store.classes() == {"a": 20, "b": 20}
     assert 31 in index.store.select([("class", "b")])
 
@@ -141,5 +140,5 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
 def test_an_index_of_an_earlier_version_takes_corrections(tmp_path):
     index = vector_index(tmp_path / "index", np.eye(3, dtype=np.float32), labels=["a", "b", "c"])
     index.store.table.execute("DROP TABLE corrected")
-    old = open_index(index.folder)
+    old = Index.open(index.folder)
     assert apply(old, written(tmp_path / "labels.csv", "0.jpg,b")).changed == 1

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app
 from softwarp.index.corrections import apply
-from softwarp.index.index import build, open_index
+from softwarp.index.index import Index
 from softwarp.training.train import train_recipe
 
 
@@ -32,7 +32,7 @@ def listed(run, tmp_path):
     paths = sorted(path.relative_to(root.parent).as_posix() for path in root.rglob("*.png"))
     labels = {path: f"letter {place // 4}" for place, path in enumerate(paths)}
     file = write_list(tmp_path / "data" / "list.csv", labels)
-    return file, labels, build(run, file, tmp_path / "index")
+    return file, labels, Index.build(run, file, tmp_path / "index")
 
 
 def labels_of(index):
@@ -50,7 +50,7 @@ def test_labels_of_a_list_are_the_classes(listed, run, tmp_path):
     assert labels_of(index) == labels
     assert index.root == file.parent
     assert index.store.settings["sources"] == [str(file)]
-    again = build(run, file, tmp_path / "index")
+    again = Index.build(run, file, tmp_path / "index")
     assert (again.changes.unchanged, again.changes.changed) == (12, 0)
 
 
@@ -77,7 +77,7 @@ def test_a_refresh_follows_the_list(listed):
     write_list(file, labels)
     changes = index.refresh()
     assert (changes.removed, changes.changed, changes.added) == (0, 1, 2)
-    assert labels_of(open_index(index.folder)) == labels
+    assert labels_of(Index.open(index.folder)) == labels
 
 
 def test_corrected_labels_and_removed_images_stay_so(listed, tmp_path):
@@ -102,7 +102,7 @@ def test_a_list_that_shows_little_of_what_it_did_is_not_followed_unasked(listed)
     write_list(file, kept)
     with pytest.raises(ValueError, match=r"7 of 12 images of .*list\.csv are gone.*--remove-missing"):
         index.refresh()
-    assert len(open_index(index.folder)) == 12
+    assert len(Index.open(index.folder)) == 12
     assert index.refresh(remove_missing=True).removed == 7
     pictures(file.parent, "new.jpg")
     write_list(file, {"new.jpg": "new"})
@@ -119,15 +119,15 @@ def test_the_images_of_a_list_may_be_on_a_disk_that_is_not_mounted(listed):
     (file.parent / "images").rename(file.parent / "elsewhere")
     with pytest.raises(ValueError, match=r"list\.csv shows none of its 12 images; is the disk mounted"):
         index.refresh(remove_missing=True)
-    assert len(open_index(index.folder)) == len(labels)
+    assert len(Index.open(index.folder)) == len(labels)
 
 
 def test_a_list_is_added_beside_a_folder(listed, run, tmp_path):
     file, labels, _ = listed
     folder = glyph_files(tmp_path / "folder", classes=2)
-    index = build(run, folder, tmp_path / "both")
+    index = Index.build(run, folder, tmp_path / "both")
     invoke("index", "add", index.folder, file)
-    index = open_index(index.folder)
+    index = Index.open(index.folder)
     names = {str(file.parent / path): label for path, label in labels.items()}
     assert {path: label for path, label in labels_of(index).items() if path.startswith("/")} == names
     assert len(index) == 20
@@ -139,10 +139,10 @@ def test_a_list_is_added_beside_a_folder(listed, run, tmp_path):
 def test_what_is_wrong_with_a_list_is_named_by_line(run, tmp_path):
     (tmp_path / "list.csv").write_text("path,label\na.jpg,\n")
     with pytest.raises(ValueError, match=r"list\.csv, line 2: .*label"):
-        build(run, tmp_path / "list.csv", tmp_path / "index")
+        Index.build(run, tmp_path / "list.csv", tmp_path / "index")
     (tmp_path / "list.csv").write_text("path,label\ngone.jpg,x\n")
     with pytest.raises(ValueError, match=r"none of 1 images.*gone\.jpg: .*missing"):
-        build(run, tmp_path / "list.csv", tmp_path / "index")
+        Index.build(run, tmp_path / "list.csv", tmp_path / "index")
     assert not (tmp_path / "index").exists()
 
 
@@ -154,7 +154,7 @@ def test_classes_of_folders_are_those_of_training(run, tmp_path):
         None: {"Fruit/Apple", "Fruit", "Milk", "icons"},
         1: {"Fruit", "Milk", "icons"},
     }.items():
-        index = build(run, tmp_path / "images", tmp_path / f"index {depth}", depth=depth)
+        index = Index.build(run, tmp_path / "images", tmp_path / f"index {depth}", depth=depth)
         assert set(labels_of(index).values()) == classes
         assert any("--depth 1" in note for note in index.changes.notes) == (depth is None)
         out = tmp_path / f"{depth}.safetensors"
@@ -170,7 +170,7 @@ def test_a_refresh_removes_what_the_list_lacked_when_it_was_added_again(listed, 
     file, labels, index = listed
     kept = dict(list(labels.items())[2:])
     write_list(file, kept)
-    again = build(run, file, index.folder)
+    again = Index.build(run, file, index.folder)
     assert sorted(labels_of(again)) == sorted(labels)  # to add removes nothing
     assert again.refresh().removed == 2
     assert labels_of(again) == kept
@@ -181,9 +181,9 @@ def test_a_refresh_that_is_killed_before_it_removed_anything_can_be_repeated(lis
     kept = dict(list(labels.items())[2:])
     write_list(file, kept)
     with monkeypatch.context() as patch:
-        patch.setattr("softwarp.index.store.Store.remove", None)  # the process ends here
+        patch.setattr("softwarp.index.store.IndexStore.remove", None)  # the process ends here
         with pytest.raises(TypeError):
             index.refresh()
-    again = open_index(index.folder)
+    again = Index.open(index.folder)
     assert again.refresh().removed == 2
     assert labels_of(again) == kept

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.tiny_index import vector_index
 
-from softwarp.index.index import open_index
-from softwarp.index.store import NewItem, Store
+from softwarp.index.index import Index
+from softwarp.index.store import IndexStore, NewImage
 from softwarp.serve.live import LiveIndex
 
 SCRIPT = Path(__file__).parents[1] / "support" / "readers_and_writer.py"
@@ -23,7 +23,7 @@ def gaussian(rows, seed=0):
 
 def items(first, count):
     return [
-        NewItem(f"{row}.jpg", "ab"[row % 2], bytes([row % 256]), b"%d" % row) for row in range(first, count)
+        NewImage(f"{row}.jpg", "ab"[row % 2], bytes([row % 256]), b"%d" % row) for row in range(first, count)
     ]
 
 
@@ -39,8 +39,8 @@ def everything(index):
         index.items,
         index.ids.tolist(),
         index.vectors.tolist(),
-        index.search(gaussian(4, 1), 9)[0].tolist(),
-        index.find(gaussian(4, 1), 9, where="class=a"),
+        index.nearest(gaussian(4, 1), 9)[0].tolist(),
+        index.search(gaussian(4, 1), 9, where="class=a"),
         [index.thumbnail(number) for number in index.ids],
         index.store.classes(),
         index.store.select([("path", "*1*")]),
@@ -54,7 +54,7 @@ def add(index):
 
 
 def replace(index):
-    index.append(gaussian(1, 3), [NewItem("5.jpg", "b", b"new", b"new")])
+    index.append(gaussian(1, 3), [NewImage("5.jpg", "b", b"new", b"new")])
 
 
 def remove_few(index):
@@ -74,18 +74,18 @@ def all_of_them(index):
 @pytest.mark.parametrize("change", [add, replace, remove_few, remove_many, all_of_them])
 def test_a_reader_keeps_what_it_has_opened(tmp_path, kind, change):
     filled(tmp_path, kind)
-    reader, untouched = open_index(tmp_path), open_index(tmp_path)
+    reader, untouched = Index.open(tmp_path), Index.open(tmp_path)
     before = everything(reader)
-    change(writer := open_index(tmp_path))
+    change(writer := Index.open(tmp_path))
     assert everything(reader) == before
     assert everything(untouched) == before  # which has read nothing but settings until now
-    assert everything(open_index(tmp_path)) == everything(writer) != before
+    assert everything(Index.open(tmp_path)) == everything(writer) != before
 
 
 def test_what_no_reader_holds_is_deleted_by_the_next_writer(tmp_path):
     filled(tmp_path, "hnsw")
-    reader = open_index(tmp_path)
-    writer = open_index(tmp_path)
+    reader = Index.open(tmp_path)
+    writer = Index.open(tmp_path)
     remove_many(writer)
     assert len(list(tmp_path.glob("*.f32"))) == len(list(tmp_path.glob("*.faiss"))) == 2
     assert reader.thumbnail(3) == b"1"
@@ -101,7 +101,7 @@ def test_what_no_reader_holds_is_deleted_by_the_next_writer(tmp_path):
 @pytest.mark.parametrize("step", ["_map", "_hold_search"])
 def test_what_is_exchanged_while_an_index_is_being_opened(tmp_path, monkeypatch, step):
     filled(tmp_path, "hnsw")
-    writer, opened, whole = open_index(tmp_path), [], getattr(Store, step)
+    writer, opened, whole = Index.open(tmp_path), [], getattr(IndexStore, step)
 
     def interrupted(store, *inputs):
         if store is not writer.store and not opened:
@@ -109,28 +109,28 @@ def test_what_is_exchanged_while_an_index_is_being_opened(tmp_path, monkeypatch,
             remove_many(writer)
         return whole(store, *inputs)
 
-    monkeypatch.setattr(Store, step, interrupted)
-    reader = open_index(tmp_path)
+    monkeypatch.setattr(IndexStore, step, interrupted)
+    reader = Index.open(tmp_path)
     assert opened
     remove_few(writer)
     add(writer)
     assert (len(reader), reader.kind, reader.damaged) == (30, "hnsw", False)
     assert reader.items[0].path == "30.jpg"
-    assert len(reader.search(gaussian(1), 30)[0][0]) == 30
+    assert len(reader.nearest(gaussian(1), 30)[0][0]) == 30
 
 
 def test_a_server_sees_what_changed_while_it_looked(tmp_path, monkeypatch):
-    live, writer = LiveIndex(filled(tmp_path)), open_index(tmp_path)
+    live, writer = LiveIndex(filled(tmp_path)), Index.open(tmp_path)
     assert live.now() is live.now()
-    again = open_index
+    again = Index.reopen
 
-    def interrupted(folder):
-        index = again(folder)
+    def interrupted(index):
+        opened = again(index)
         if len(writer) == 58:
             remove_many(writer)
-        return index
+        return opened
 
-    monkeypatch.setattr("softwarp.serve.live.open_index", interrupted)
+    monkeypatch.setattr(Index, "reopen", interrupted)
     remove_few(writer)
     assert len(live.now()) == 58
     assert len(live.now()) == len(writer) < 58
@@ -140,12 +140,12 @@ def test_an_index_of_an_earlier_version_is_opened(tmp_path):
     table = filled(tmp_path).store.table
     table.execute("DROP TABLE past")
     table.execute("DELETE FROM settings WHERE name = 'change'")
-    reader, writer = open_index(tmp_path), open_index(tmp_path)
+    reader, writer = Index.open(tmp_path), Index.open(tmp_path)
     assert not reader.store.changed()
     before = everything(reader)
     remove_many(writer)
     assert everything(reader) == before
-    assert len(open_index(tmp_path)) == 30
+    assert len(Index.open(tmp_path)) == 30
 
 
 def beside(folder, seconds, readers):

@@ -6,8 +6,8 @@ from support.tiny_index import brute_force, vector_index
 
 from softwarp.events import Progress
 from softwarp.index import insights
-from softwarp.index.index import open_index
-from softwarp.index.insights import clusters, duplicates, neighbours, outliers, vote
+from softwarp.index.index import Index
+from softwarp.index.insights import neighbours, vote
 
 
 def points(count, dimensions=16, seed=0):
@@ -32,7 +32,7 @@ def planted(count=60, copies=3, seed=0):
 def test_planted_duplicates_are_found_and_nothing_else(tmp_path, distance):
     vectors, groups = planted()
     index = vector_index(tmp_path / "index", vectors, distance=distance)
-    found = duplicates(index)
+    found = index.duplicates()
     assert {frozenset(number - 1 for number in group.ids) for group in found.groups} == groups
     exact = brute_force(vectors, vectors, distance)
     np.fill_diagonal(exact, np.inf)
@@ -49,10 +49,10 @@ def test_planted_duplicates_are_found_and_nothing_else(tmp_path, distance):
 def test_a_threshold_of_ones_own_groups_by_chains(tmp_path):
     vectors = np.array([[0.0], [1.0], [2.0], [5.0], [6.1]], np.float32)
     index = vector_index(tmp_path / "index", vectors)
-    assert [group.ids for group in duplicates(index, 1.05).groups] == [[1, 2, 3]]
-    assert [group.ids for group in duplicates(index, 0.0).groups] == []
+    assert [group.ids for group in index.duplicates(1.05).groups] == [[1, 2, 3]]
+    assert [group.ids for group in index.duplicates(0.0).groups] == []
     with pytest.raises(ValueError, match="-1"):
-        duplicates(index, -1)
+        index.duplicates(-1)
 
 
 def test_more_copies_than_neighbours_are_one_group(tmp_path, monkeypatch):
@@ -61,18 +61,18 @@ def test_more_copies_than_neighbours_are_one_group(tmp_path, monkeypatch):
     vectors[:40] += 0.01 * points(40, seed=1)
     vectors[40:70] += 0.01 * points(30, seed=2) + 0.15
     monkeypatch.setattr(insights, "BLOCK", 7)
-    found = duplicates(vector_index(tmp_path / "index", vectors), 0.7)
+    found = vector_index(tmp_path / "index", vectors).duplicates(0.7)
     assert [group.ids for group in found.groups] == [list(range(1, 71))]
 
 
 def test_removed_images_are_no_duplicates(tmp_path):
     vectors, _ = planted()
     index = vector_index(tmp_path / "index", vectors)
-    gone = duplicates(index).groups[0].ids[1:]
+    gone = index.duplicates().groups[0].ids[1:]
     index.store.remove([index.item(number).path for number in gone])
-    index = open_index(tmp_path / "index")
+    index = Index.open(tmp_path / "index")
     assert len(index.store.removed) == len(gone)
-    found = duplicates(index)
+    found = index.duplicates()
     assert len(found.groups) == 4
     assert not set(gone) & {number for group in found.groups for number in group.ids}
 
@@ -93,7 +93,7 @@ def test_neighbours_are_those_of_brute_force(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_an_image_alone_has_no_duplicate(tmp_path, rows):
-    assert duplicates(vector_index(tmp_path / "index", points(1)[:rows])).groups == []
+    assert vector_index(tmp_path / "index", points(1)[:rows]).duplicates().groups == ()
 
 
 def labelled(wrong=(), spread=6):
@@ -109,7 +109,7 @@ def labelled(wrong=(), spread=6):
 def test_wrong_labels_come_first_with_the_right_suggestion(tmp_path):
     wrong = (3, 17, 40)
     vectors, labels = labelled(wrong)
-    found = outliers(vector_index(tmp_path / "index", vectors, labels=labels))
+    found = vector_index(tmp_path / "index", vectors, labels=labels).outliers()
     assert {each.id - 1 for each in found[:3]} == set(wrong)
     for each in found[:3]:
         row = each.id - 1
@@ -120,7 +120,7 @@ def test_wrong_labels_come_first_with_the_right_suggestion(tmp_path):
 
 def test_right_labels_are_no_outliers(tmp_path):
     vectors, labels = labelled()
-    assert outliers(vector_index(tmp_path / "index", vectors, labels=labels)) == []
+    assert len(vector_index(tmp_path / "index", vectors, labels=labels).outliers()) == 0
 
 
 def test_scores_are_those_of_a_loop(tmp_path):
@@ -141,7 +141,7 @@ def test_scores_are_those_of_a_loop(tmp_path):
         best = max((name for name in shares if name != own), key=shares.get, default=None)
         if own is not None and best is not None and shares[best] > shares.get(own, 0):
             expected[row + 1] = shares[best] - shares.get(own, 0)
-    found = {each.id: each.score for each in outliers(index, k=7)}
+    found = {each.id: each.score for each in index.outliers(k=7)}
     assert found == pytest.approx(expected)
     assert list(found) == sorted(expected, key=expected.get, reverse=True)
     assert sum(score < 0.9 for score in found.values()) >= 2
@@ -149,7 +149,7 @@ def test_scores_are_those_of_a_loop(tmp_path):
 
 def test_outliers_need_classes(tmp_path):
     with pytest.raises(ValueError, match="0 classes"):
-        outliers(vector_index(tmp_path / "index", points(5)))
+        vector_index(tmp_path / "index", points(5)).outliers()
 
 
 def test_copies_vote_alike():
@@ -160,10 +160,10 @@ def test_copies_vote_alike():
 def test_clusters_are_the_classes_where_these_lie_apart(tmp_path):
     vectors, labels = labelled()
     index = vector_index(tmp_path / "index", vectors)
-    groups = clusters(index, fineness=1)
+    groups = index.clusters(fineness=1).groups
     truth = {frozenset(row + 1 for row in range(48) if labels[row] == name) for name in set(labels)}
     assert {frozenset(group.ids) for group in groups} == truth
-    finer = clusters(index)
+    finer = index.clusters().groups
     assert len(finer) > 4
     assert all(any(set(group.ids) <= each for each in truth) for group in finer)
     sizes = [len(group.ids) for group in finer]
@@ -172,12 +172,12 @@ def test_clusters_are_the_classes_where_these_lie_apart(tmp_path):
 
 def test_a_cluster_begins_with_its_most_typical_image(tmp_path):
     vectors = np.array([[9.0], [0.0], [1.0], [2.5]], np.float32)
-    (group,) = clusters(vector_index(tmp_path / "index", vectors), fineness=0.01)
+    (group,) = vector_index(tmp_path / "index", vectors).clusters(fineness=0.01).groups
     assert group.ids == [4, 3, 2, 1]
     np.testing.assert_allclose(group.distances, [0, 1.5, 2.5, 6.5])
 
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_an_image_alone_is_its_own_cluster(tmp_path, rows):
-    found = clusters(vector_index(tmp_path / "index", points(1)[:rows]))
+    found = vector_index(tmp_path / "index", points(1)[:rows]).clusters().groups
     assert [group.ids for group in found] == [[1]] * rows

@@ -14,8 +14,8 @@ from support.pictures import noise
 from support.tiny_index import brute_force, glyph_index, vector_index
 
 from softwarp.data.decode import KINDS, reads_heic
-from softwarp.index.index import open_index
-from softwarp.index.store import NewItem
+from softwarp.index.index import Index
+from softwarp.index.store import NewImage
 from softwarp.serve.app import create_app
 from softwarp.serve.limits import Limits
 
@@ -102,7 +102,7 @@ def test_neighbours_leave_the_image_itself_out(client, index):
 
 def test_a_copy_is_told_and_has_no_vote(tmp_path):
     served = vector_index(tmp_path / "index", np.eye(2, dtype=np.float32), labels=["a", "b"])
-    served.append(np.eye(2, dtype=np.float32), [NewItem(f"copy {each}", "a", b"same") for each in range(2)])
+    served.append(np.eye(2, dtype=np.float32), [NewImage(f"copy {each}", "a", b"same") for each in range(2)])
     with TestClient(create_app(served), base_url=HOME) as client:
         answer = client.get("/api/images/3/neighbours").json()
     told = {each["path"]: each["same_file"] for each in answer["results"]}
@@ -367,7 +367,7 @@ def test_changes_by_another_process_are_seen(tmp_path):
     served = glyph_index(tmp_path, classes=2)
     with TestClient(create_app(served), base_url=HOME) as client:
         assert client.get("/api/index").json()["images"] == 8
-        other = open_index(served.folder)
+        other = Index.open(served.folder)
         other.remove([other.root / "U+0041"])
         assert client.get("/api/index").json()["images"] == 4
         assert client.get("/api/images/1/neighbours").status_code == 404

@@ -12,7 +12,7 @@ from support.tiny_index import vector_index
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 from softwarp.serve.app import create_app
 from softwarp.serve.map_file import version_of
 
@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def client_of(folder, **settings):
-    return TestClient(create_app(open_index(folder), **settings), base_url=HOME)
+    return TestClient(create_app(Index.open(folder), **settings), base_url=HOME)
 
 
 def first_outlier(client):
@@ -59,13 +59,13 @@ def test_a_label_is_corrected_applied_and_seen(folder):
             "file": "photos.index.labels.csv",
             "command": "softwarp index apply photos.index",
         }
-        before = version_of(open_index(folder).store)
+        before = version_of(Index.open(folder).store)
         shown = CliRunner().invoke(app, ["index", "apply", str(folder)], catch_exceptions=False)
         assert "labels changed: 1" in shown.output
         assert client.get("/api/images/31").json()["class"] == "b"
         assert client.get("/api/labels").json()["count"] == 0
         assert all(each["id"] != 31 for each in [first_outlier(client)] if each)
-        assert version_of(open_index(folder).store) != before  # the map shows classes
+        assert version_of(Index.open(folder).store) != before  # the map shows classes
         again = CliRunner().invoke(app, ["index", "apply", str(folder)], catch_exceptions=False)
         assert "labels changed: 0, right already: 1" in again.output
 

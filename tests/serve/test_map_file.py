@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from support.tiny_index import glyph_index, vector_index
 
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 from softwarp.serve import map_file
 from softwarp.serve.map_file import (
     COLUMNS,
@@ -110,7 +110,7 @@ def test_a_map_of_other_images_is_not_used(tmp_path):
     index = glyph_index(tmp_path, classes=2)
     assert open_map(index.store) is None
     write_map(index.folder, silent)
-    assert open_map(open_index(index.folder).store) is not None
+    assert open_map(Index.open(index.folder).store) is not None
     index.remove([index.root / "U+0041"])
     assert open_map(index.store) is None
     (index.folder / map_file.NAME).write_bytes(b"damaged")

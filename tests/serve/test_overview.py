@@ -8,9 +8,9 @@ from starlette.testclient import TestClient
 from support.tiny_index import glyph_index, vector_index
 
 from softwarp.events import Progress
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 from softwarp.serve.app import create_app
-from softwarp.serve.live import Job
+from softwarp.serve.live import BackgroundWork
 from softwarp.serve.map_file import POINT
 
 
@@ -41,7 +41,7 @@ def test_a_map_is_made_and_kept(mapped):
         assert client.get("/api/map/atlases/0").headers["content-type"] == "image/jpeg"
         assert client.get("/api/map/atlases/1").status_code == 404
     before = (mapped.folder / "map.sqlite").stat().st_mtime_ns
-    with client_of(open_index(mapped.folder)) as client:
+    with client_of(Index.open(mapped.folder)) as client:
         assert finished(client, "/api/map")["version"] == about["version"]
     assert (mapped.folder / "map.sqlite").stat().st_mtime_ns == before
 
@@ -67,7 +67,7 @@ def test_lists_are_made_again_when_the_index_has_changed(tmp_path):
     with client_of(index) as client:
         (group,) = finished(client, "/api/duplicates")["groups"]
         assert len(group["images"]) == 3
-        open_index(index.folder).store.remove(["0.jpg"])
+        Index.open(index.folder).store.remove(["0.jpg"])
         (group,) = finished(client, "/api/duplicates")["groups"]
         assert [each["id"] for each in group["images"]] == [2, 3]
 
@@ -82,7 +82,7 @@ def test_work_that_fails_says_why(tmp_path):
 
 
 def test_a_job_shows_its_progress():
-    job = Job(lambda on_event: on_event(Progress("counting", 3, 4)) or "done")
+    job = BackgroundWork(lambda on_event: on_event(Progress("counting", 3, 4)) or "done")
     job.wait()
     assert job.result == "done"
     assert job.status() == {"state": "ready", "what": "counting", "done": 3, "total": 4}

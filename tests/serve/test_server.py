@@ -74,6 +74,17 @@ def test_a_request_that_does_not_arrive_ends(index):
             assert client.recv(100).startswith(b"HTTP/1.1 200")
 
 
+def test_uvicorn_alone_waits_for_half_a_head(index):
+    """Why there is `serve/connections.py`: it can go when this test fails."""
+    with (
+        serving(create_app(index), http="h11", timeout_keep_alive=0) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=0.5) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\nHost: loc")
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+
+
 def test_a_request_that_is_half_there_does_not_hold_up_the_end(index, capfd):
     with serving(create_app(index)) as port:
         half = begin_upload(port, 0.5)

@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 
 from softwarp.index import embed_files
 from softwarp.index.embed_tree import embed_tree
-from softwarp.index.index import build, open_index
-from softwarp.index.store import Store
+from softwarp.index.index import Index
+from softwarp.index.store import IndexStore
 from softwarp.training.train import train_recipe
 from support.tiny_index import glyph_files, state
 from support.tiny_runs import PHASE, tiny
@@ -29,7 +29,7 @@ from support.tiny_runs import PHASE, tiny
 embed_files.embed_files.__kwdefaults__["batch_size"] = 4  # many batches, many moments
 
 
-append = Store.append
+append = IndexStore.append
 
 
 def logged_append(store, *inputs):
@@ -40,7 +40,7 @@ def logged_append(store, *inputs):
     log.with_suffix(".new").replace(log)
 
 
-Store.append = logged_append
+IndexStore.append = logged_append
 
 
 def embed(run: Path, images: Path, folder: Path) -> None:
@@ -50,7 +50,7 @@ def embed(run: Path, images: Path, folder: Path) -> None:
 
 
 def add(run: Path, images: Path, folder: Path) -> None:
-    index = build(run, images / "one", folder)
+    index = Index.build(run, images / "one", folder)
     index.add([images / "two"])
     index.remove([images / "one" / "U+0041"])
     index.refresh()
@@ -63,7 +63,7 @@ def embedded(folder: Path) -> object:
 
 
 def added(folder: Path) -> object:
-    index = open_index(folder)
+    index = Index.open(folder)
     assert len(set(index.ids.tolist())) == len(index.items) == len(index)
     return state(index)
 
@@ -75,7 +75,7 @@ def confirmed(folder: Path) -> int:
 
 def check_killed(folder: Path) -> None:
     """What a killed process has left opens, and all that was confirmed is in it."""
-    index = open_index(folder)
+    index = Index.open(folder)
     assert index.store.settings["next_id"] >= confirmed(folder) > 1
     assert len(state(index)) == len(index) == len(index.items) == len(index.vectors) > 0
     assert np.isfinite(index.vectors).all()

@@ -17,9 +17,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from softwarp.events import Progress
 from softwarp.index import remote
-from softwarp.index.index import open_index
+from softwarp.index.index import Index
 from softwarp.index.remote import open_remote, push
-from softwarp.index.store import NewItem
+from softwarp.index.store import NewImage
 from support.databases import databases
 from support.tiny_index import vector_index
 
@@ -34,7 +34,7 @@ def pushed(folder: Path, url: str, log: Path) -> None:
         log.with_suffix(".new").write_text(str(int(event.done)))
         log.with_suffix(".new").replace(log)
 
-    push(open_index(folder), url, on_event=confirm)
+    push(Index.open(folder), url, on_event=confirm)
 
 
 def child(*inputs: object) -> int:
@@ -52,9 +52,9 @@ def child(*inputs: object) -> int:
 def stored(url: str, vectors: np.ndarray) -> dict[int, str]:
     """Path by id of all images that are there; each is where its vector is."""
     with closing(open_remote(url)) as index:
-        answer = index.find(vectors[:1], 2 * IMAGES)[0]
-        assert len({item.id for item, _ in answer}) == len(answer)
-        return {item.id: item.path for item, _ in answer}
+        answer = index.search(vectors[:1], 2 * IMAGES)
+        assert len({each.id for each in answer}) == len(answer)
+        return {each.id: each.path for each in answer}
 
 
 def kill(folder: Path, url: str, generator: random.Random) -> None:
@@ -73,8 +73,8 @@ def kill(folder: Path, url: str, generator: random.Random) -> None:
     there = stored(url, vectors)
     assert confirmed <= len(there) < IMAGES, (confirmed, len(there))
     index.store.remove(["3.jpg"])
-    index.append(vectors[:1] + 1, [NewItem("5.jpg")])
-    done = push(open_index(folder / "index"), url)
+    index.append(vectors[:1] + 1, [NewImage("5.jpg")])
+    done = push(Index.open(folder / "index"), url)
     assert done.unchanged >= confirmed - 2
     assert stored(url, vectors) == {item.id: item.path for item in index.items}
 
@@ -82,7 +82,7 @@ def kill(folder: Path, url: str, generator: random.Random) -> None:
 def main(folder: Path, times: int) -> None:
     for kind in ("qdrant", "postgresql"):
         generator, killed = random.Random(times), 0
-        with databases(kind, folder) as new_url:
+        with databases(kind) as new_url:
             for number in range(times):
                 kill(folder / kind / str(number), new_url(), generator)
                 killed += 1

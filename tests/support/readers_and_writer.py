@@ -14,8 +14,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from softwarp.index.index import create, open_index
-from softwarp.index.store import NewItem
+from softwarp.index.index import Index
+from softwarp.index.store import NewImage
 from support.tiny_index import brute_force
 
 DIMENSIONS, K = 8, 10
@@ -31,7 +31,7 @@ def pairs(first, count):
 
 def write(folder, stop):
     """Add, replace and remove, so that files are compacted and the graph is extended and rebuilt."""
-    index, first, generator = open_index(folder), 0, np.random.default_rng(0)
+    index, first, generator = Index.open(folder), 0, np.random.default_rng(0)
     while not stop.is_set():
         new = pairs(first, int(generator.integers(1, 40)))
         first += len(new) // 2
@@ -45,7 +45,7 @@ def write(folder, stop):
 
 
 def item(path):
-    return NewItem(path, path[-1], path.encode(), path.encode())
+    return NewImage(path, path[-1], path.encode(), path.encode())
 
 
 def check(index):
@@ -61,7 +61,7 @@ def check(index):
         queries = np.stack([vector(f"{len(index)} {each}") for each in range(5)])
         truth = brute_force(queries, vectors, "euclidean")
         truth[:, ~np.array(allowed)] = np.inf
-        found, distances = index.search(queries, min(K, sum(allowed)), where=where)
+        found, distances = index.nearest(queries, min(K, sum(allowed)), where=where)
         rows = np.searchsorted(ids, found)
         assert (ids[rows] == found).all()
         np.testing.assert_allclose(distances, np.take_along_axis(truth, rows, 1), rtol=1e-6)
@@ -77,7 +77,7 @@ def read(folder, stop, wrong, counts):
     seen = 0
     try:
         while not stop.is_set():
-            index = open_index(folder)
+            index = Index.open(folder)
             before = check(index)
             time.sleep(0.05 * (seen % 4))
             index._forget()
@@ -91,7 +91,7 @@ def read(folder, stop, wrong, counts):
 
 
 def main(folder, seconds, readers):
-    index = create(folder, dimensions=DIMENSIONS, distance="euclidean", kind="hnsw")
+    index = Index.create(folder, dimensions=DIMENSIONS, distance="euclidean", kind="hnsw")
     start = pairs(10**6, 100)
     index.append(np.stack([vector(path) for path in start]), [item(path) for path in start])
     del index
@@ -110,7 +110,7 @@ def main(folder, seconds, readers):
         sys.exit(wrong.get())
     assert min(seen) > 1, seen
     assert generation > 1, generation
-    final = open_index(folder)
+    final = Index.open(folder)
     check(final)
     with final.store.writing():
         left = final.store.table.execute("SELECT COUNT(*) FROM past WHERE generation < ?", [generation])

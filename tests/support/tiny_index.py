@@ -5,9 +5,8 @@ import torch
 from PIL import Image
 
 from softwarp.data.glyphs import STYLES, load_glyphs
-from softwarp.index.index import create
-from softwarp.index.store import NewItem
-from softwarp.index.updates import fingerprint
+from softwarp.index.index import Index
+from softwarp.index.store import NewImage
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
 
@@ -26,23 +25,28 @@ def glyph_files(root, *, first=None, classes=6, styles=4):
 
 def vector_index(folder, vectors, *, distance="euclidean", kind="auto", labels=None):
     """An index of vectors that come from nowhere; paths are their numbers."""
-    index = create(folder, dimensions=vectors.shape[1], distance=distance, kind=kind)
+    index = Index.create(folder, dimensions=vectors.shape[1], distance=distance, kind=kind)
     labels = labels or [None] * len(vectors)
-    index.append(vectors, [NewItem(f"{row}.jpg", label) for row, label in enumerate(labels)])
+    index.append(vectors, [NewImage(f"{row}.jpg", label) for row, label in enumerate(labels)])
     return index
+
+
+def tiny_model(dimensions):
+    """An untrained network."""
+    torch.manual_seed(0)
+    network, cpu = Embedder("small_conv", dimensions).eval(), torch.device("cpu")
+    return EmbeddingModel(network, "euclidean", resize=32, crop=32, device=cpu, source="tiny")
 
 
 def glyph_index(root, **settings):
     """An index of glyph files with an untrained network, which embeds what is not in it, too."""
     torch.manual_seed(0)
     network = Embedder("small_conv", 16).eval()
-    model = EmbeddingModel(network, "euclidean", resize=32, crop=32, device=torch.device("cpu"))
-    images = glyph_files(root / "images", **settings)
-    weights = fingerprint(model)
-    index = create(
-        root / "index", dimensions=16, distance="euclidean", root=images, model="tiny", weights=weights
+    model = EmbeddingModel(
+        network, "euclidean", resize=32, crop=32, device=torch.device("cpu"), source="tiny"
     )
-    index.__dict__["_model"] = model
+    images = glyph_files(root / "images", **settings)
+    index = Index.create(root / "index", dimensions=16, distance="euclidean", root=images, model=model)
     index.add([images])
     return index
 

@@ -11,10 +11,10 @@ from softwarp.serve.connections import Connection
 
 
 @contextmanager
-def serving(app, *, http=Connection):
+def serving(app, *, http=Connection, **settings):
     """The port on which an application answers."""
-    settings = uvicorn.Config(app, http=http, log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(settings)
+    quiet = {"log_level": "error", "timeout_graceful_shutdown": 1}
+    server = uvicorn.Server(uvicorn.Config(app, http=http, **quiet, **settings))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

@@ -72,9 +72,9 @@ def build(
     from softwarp.commands.index_progress import updating
 
     with updating(f"what is embedded is kept in {output}") as on_event:
-        from softwarp.index.index import build as build_index
+        from softwarp.index.index import Index
 
-        index = build_index(
+        index = Index.build(
             model,
             images[0] if len(images) == 1 else images,
             output,
@@ -107,10 +107,10 @@ def push(
     from softwarp.commands.index_progress import updating
 
     with updating("what has arrived stays") as on_event:
-        from softwarp.index.index import open_index
+        from softwarp.index.index import Index
         from softwarp.index.remote import push as push_index
 
-        done = push_index(open_index(index), to, remove_missing=remove_missing, on_event=on_event)
+        done = push_index(Index.open(index), to, remove_missing=remove_missing, on_event=on_event)
     counts = {"sent": done.sent, "removed": done.removed, "unchanged": done.unchanged}
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
     typer.echo(f"{done.address}: {told}")
@@ -123,9 +123,9 @@ def add(index: Folder, paths: Paths) -> None:
     from softwarp.commands.index_progress import updating
 
     with updating(f"what is embedded is kept in {index}") as on_event:
-        from softwarp.index.index import open_index
+        from softwarp.index.index import Index
 
-        opened = open_index(index)
+        opened = Index.open(index)
         opened.add(paths, on_event=on_event)
     _report(opened, opened.changes)
 
@@ -133,9 +133,9 @@ def add(index: Folder, paths: Paths) -> None:
 @app.command()
 def remove(index: Folder, paths: Paths) -> None:
     """Remove images, or all of a folder or CSV file; refresh does not bring them back, add does."""
-    from softwarp.index.index import open_index
+    from softwarp.index.index import Index
 
-    opened = open_index(index)
+    opened = Index.open(index)
     if not opened.remove(paths).removed:
         raise ValueError(f"{index} has none of these images; name files or folders below {opened.root}")
     _report(opened, opened.changes)
@@ -153,9 +153,9 @@ def refresh(
     from softwarp.commands.index_progress import updating
 
     with updating(f"what is embedded is kept in {index}") as on_event:
-        from softwarp.index.index import open_index
+        from softwarp.index.index import Index
 
-        opened = open_index(index)
+        opened = Index.open(index)
         opened.refresh(remove_missing=remove_missing, on_event=on_event)
     _report(opened, opened.changes)
 
@@ -167,10 +167,10 @@ def info(
 ) -> None:
     """Say what an index holds: images, classes, model, kind, folders, size, when it was last changed."""
     from softwarp.commands.index_progress import note_damage
-    from softwarp.index.index import open_index
+    from softwarp.index.index import Index
     from softwarp.index.info import describe
 
-    opened = open_index(index)
+    opened = Index.open(index)
     about = describe(opened)
     if as_json:
         import json
@@ -202,9 +202,9 @@ def apply(
     """
     from softwarp.commands.progress import note
     from softwarp.index.corrections import apply, beside
-    from softwarp.index.index import open_index
+    from softwarp.index.index import Index
 
-    opened = open_index(index)
+    opened = Index.open(index)
     file = labels or beside(index)
     if not file.exists():
         raise FileNotFoundError(f"{file} does not exist; correct labels with `softwarp serve {index}`")

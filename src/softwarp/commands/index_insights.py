@@ -12,7 +12,7 @@ from softwarp.commands.numbers import finite
 if TYPE_CHECKING:
     from softwarp.index.classify import Calibration
     from softwarp.index.index import Index
-    from softwarp.index.insights import Group
+    from softwarp.index.results import Groups, ImageGroup
     from softwarp.report.page import Group as Section
     from softwarp.report.page import Tile
 
@@ -45,17 +45,16 @@ def duplicates(
     from softwarp.commands.index_progress import updating
 
     with updating("nothing is written") as on_event:
-        from softwarp.index.index import open_index
-        from softwarp.index.insights import duplicates
+        from softwarp.index.index import Index
 
-        index = open_index(folder)
-        found = duplicates(index, threshold, on_event=on_event)
+        index = Index.open(folder)
+        found = index.duplicates(threshold, on_event=on_event)
     copies = sum(len(group.ids) - 1 for group in found.groups)
     summary = (
         f"{len(found.groups):,} groups of near-duplicates, {copies:,} of {len(index):,} images more than one "
         f"per group; {index.distance} distance up to {found.threshold:.4g}"
     )
-    heads, rows = _members(index, found.groups)
+    heads, rows = _members(found)
     _print(heads, rows, numbers=2)
     _write_csv(csv, heads, rows)
     _show_groups(index, found.groups, summary, "Near-duplicates", html)
@@ -75,17 +74,17 @@ def clusters(
     from softwarp.commands.index_progress import updating
 
     with updating("nothing is written") as on_event:
-        from softwarp.index.index import open_index
-        from softwarp.index.insights import clusters
+        from softwarp.index.index import Index
 
-        index = open_index(folder)
-        groups = clusters(index, k=k, fineness=fineness, on_event=on_event)
+        index = Index.open(folder)
+        found = index.clusters(k=k, fineness=fineness, on_event=on_event)
+    groups = found.groups
     summary = f"{len(groups):,} groups of {len(index):,} images"
     agreement = _agreement(index, groups)
     if agreement is not None:
         summary += f"; NMI with the labels {agreement:.3f}"
     _print(*_sizes(index, groups), numbers=2)
-    _write_csv(csv, *_members(index, groups))
+    _write_csv(csv, *_members(found))
     _show_groups(index, groups, summary, "Groups of similar images", html)
     _close(summary, csv, html)
 
@@ -95,16 +94,14 @@ def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = N
     from softwarp.commands.index_progress import updating
 
     with updating("nothing is written") as on_event:
-        from softwarp.index.index import open_index
-        from softwarp.index.insights import outliers
+        from softwarp.index.index import Index
 
-        index = open_index(folder)
-        found = outliers(index, k, on_event=on_event)
-    items = index.store.items([each.id for each in found])
+        index = Index.open(folder)
+        found = index.outliers(k, on_event=on_event)
     heads = ("rank", "score", "class", "suggested", "id", "image")
     rows = [
-        (str(place + 1), f"{each.score:.3f}", each.label, each.suggested, str(each.id), item.path)
-        for place, (each, item) in enumerate(zip(found, items, strict=True))
+        (str(rank), f"{each.score:.3f}", each.label, each.suggested, str(each.id), each.path)
+        for rank, each in enumerate(found, start=1)
     ]
     _print(heads, rows, numbers=2)
     _write_csv(csv, heads, rows)
@@ -117,7 +114,7 @@ def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = N
             _section(
                 index, each.id, f"{each.label}: rather {each.suggested}?", *_neighbours(index, each.id, k)
             )
-            for each in found[:SECTIONS]
+            for each in found.rows[:SECTIONS]
         ]
         _page(html, index, "Likely mislabelled images", sections, summary, len(found))
     _close(summary, csv, html)
@@ -152,19 +149,14 @@ def classify(
     of these.
     """
     from softwarp.data.decode import read_content, read_image
-    from softwarp.index.classify import calibrate
-    from softwarp.index.classify import classify as answer
-    from softwarp.index.index import open_index
+    from softwarp.index.content import digest_of
+    from softwarp.index.index import Index
 
-    index = open_index(folder)
+    index = Index.open(folder)
     for query in queries:
         read_image(query)  # a broken one is named before anything is computed
-    calibration = calibrate(index, k, false_rejection=false_rejection, false_acceptance=false_acceptance)
-    vectors = index.model().embed(queries).numpy()
-    from softwarp.index.embed_files import digest_of
-
-    digests = [digest_of(read_content(query)) for query in queries]
-    answers = answer(index, vectors, k, calibration=calibration, digests=[each.hex() for each in digests])
+    calibration = index.calibrate(k, false_rejection=false_rejection, false_acceptance=false_acceptance)
+    answers = index.classify(queries, k, calibration=calibration)
     heads = ("confidence", "votes", "distance", "best guess", "class", "image")
     rows = [
         (
@@ -173,14 +165,15 @@ def classify(
             f"{each.distance:.4f}",
             each.guess,
             each.label or "none of these",
-            str(query),
+            each.query,
         )
-        for each, query in zip(answers, queries, strict=True)
+        for each in answers
     ]
     _print(heads, rows, numbers=3)
     _write_csv(csv, heads, rows)
     summary = _errors(calibration)
-    if inside := len({*digests} & {*index.store.digests().values()}):
+    digests = {digest_of(read_content(query)) for query in queries}
+    if inside := len(digests & {*index.store.digests().values()}):
         summary += f"; {inside:,} of {len(queries):,} are in the index and do not vote for themselves"
     if html is not None:
         sections = [
@@ -205,18 +198,15 @@ def _errors(calibration: "Calibration") -> str:
     )
 
 
-def _members(index: "Index", groups: Sequence["Group"]) -> Table:
+def _members(found: "Groups") -> Table:
     """A row per image."""
-    items = {item.id: item for item in index.items}
     rows = [
-        (str(number + 1), f"{distance:.4f}", items[each].label or "", str(each), items[each].path)
-        for number, group in enumerate(groups)
-        for each, distance in zip(group.ids, group.distances, strict=True)
+        (str(each.group), f"{each.distance:.4f}", each.label or "", str(each.id), each.path) for each in found
     ]
     return ("group", "distance", "class", "id", "image"), rows
 
 
-def _sizes(index: "Index", groups: Sequence["Group"]) -> Table:
+def _sizes(index: "Index", groups: Sequence["ImageGroup"]) -> Table:
     """A row per group: its size, its most frequent label and its most typical image."""
     items = {item.id: item for item in index.items}
     rows = []
@@ -229,7 +219,7 @@ def _sizes(index: "Index", groups: Sequence["Group"]) -> Table:
 
 
 def _show_groups(
-    index: "Index", groups: Sequence["Group"], summary: str, title: str, html: Path | None
+    index: "Index", groups: Sequence["ImageGroup"], summary: str, title: str, html: Path | None
 ) -> None:
     if html is not None:
         sections = [
@@ -239,7 +229,7 @@ def _show_groups(
         _page(html, index, title, sections, summary, len(groups))
 
 
-def _agreement(index: "Index", groups: Sequence["Group"]) -> float | None:
+def _agreement(index: "Index", groups: Sequence["ImageGroup"]) -> float | None:
     """NMI (arithmetic) of groups and labels; None unless there are at least two classes."""
     from sklearn.metrics import normalized_mutual_info_score
 
@@ -276,7 +266,7 @@ def _write_csv(path: Path | None, heads: Sequence[str], rows: Sequence[Sequence[
 
 def _neighbours(index: "Index", number: int, k: int) -> tuple[list[int], list[float]]:
     row = int(index.store.rows_of([number])[0])
-    ids, distances = index.search(index.store.vectors[row], k + 1)
+    ids, distances = index.nearest(index.store.vectors[row], k + 1)
     pairs = [pair for pair in zip(ids[0].tolist(), distances[0].tolist(), strict=True) if pair[0] != number]
     return [pair[0] for pair in pairs[:k]], [pair[1] for pair in pairs[:k]]
 
@@ -286,14 +276,15 @@ def _section(
 ) -> "Section":
     from softwarp.report.page import Group as Section
 
-    return Section(_tile(index, head, None), {"": _tiles(index, ids, distances)}, title)
+    (first,) = _tiles(index, [head], [None])
+    return Section(first, {"": _tiles(index, ids, distances)}, title)
 
 
 def _answered(
     index: "Index", query: Path, title: str, ids: Sequence[int], distances: Sequence[float]
 ) -> "Section":
     from softwarp.data.decode import read_image
-    from softwarp.index.embed_files import thumbnail_of
+    from softwarp.index.content import thumbnail_of
     from softwarp.report.page import Group as Section
     from softwarp.report.page import Tile, data_uri
 
@@ -301,15 +292,20 @@ def _answered(
     return Section(head, {"": _tiles(index, ids, distances)}, title)
 
 
-def _tiles(index: "Index", ids: Sequence[int], distances: Sequence[float]) -> "list[Tile]":
-    return [_tile(index, each, distance) for each, distance in zip(ids[:TILES], distances, strict=False)]
-
-
-def _tile(index: "Index", number: int, distance: float | None) -> "Tile":
+def _tiles(index: "Index", ids: Sequence[int], distances: Sequence[float | None]) -> "list[Tile]":
     from softwarp.report.page import Tile, data_uri
 
-    item = index.item(number)
-    return Tile(data_uri(index.thumbnail(number), "jpeg"), item.path, item.label or "", distance)
+    shown = ids[:TILES]
+    items, jpegs = index.store.items(shown), index.store.thumbnails(shown)
+    return [
+        Tile(
+            data_uri(jpegs.get(item.id) or index.thumbnail(item.id), "jpeg"),
+            item.path,
+            item.label or "",
+            distance,
+        )
+        for item, distance in zip(items, distances, strict=False)
+    ]
 
 
 def _page(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from softwarp.index.index import Index
     from softwarp.index.remote import RemoteIndex
-    from softwarp.index.store import Item
+    from softwarp.index.results import Neighbour
 
 
 SAME = "same file as the query"
@@ -45,20 +45,20 @@ def search(
         raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
     from softwarp.commands.index_progress import note_damage
     from softwarp.data.decode import read_image
-    from softwarp.index.index import open_index
+    from softwarp.index.index import Index
     from softwarp.index.queries import parse_where
     from softwarp.index.remote import is_remote, open_remote
 
     # What can be wrong is named before the model is loaded, and torch with it.
     parse_where(where or ())
-    index = open_remote(place) if is_remote(place) else open_index(place)
+    index = open_remote(place) if is_remote(place) else Index.open(place)
     pictures = queries if box is None else [_cut(queries[0], box)]
     for query in queries:
         if query.is_dir():
             raise ValueError(f"{query} is a folder; search with images, like {query}/*.jpg")
         read_image(query)
     note_damage(index)
-    answers = index.find(index.model().embed(pictures), k, where=where or ())
+    answers = index.search(index.model().embed(pictures), k, where=where or ()).queries
     found = [_found(index, query, answer) for query, answer in zip(queries, answers, strict=True)]
     if html is not None:
         _write_page(html, index, queries, pictures, answers, found)
@@ -81,24 +81,22 @@ def _cut(query: Path, box: str) -> "Image.Image":
     return crop_box(read_image(query), part)
 
 
-def _found(
-    index: "Index | RemoteIndex", query: Path, answer: "list[tuple[Item, float]]"
-) -> list[dict[str, Any]]:
+def _found(index: "Index | RemoteIndex", query: Path, answer: "Sequence[Neighbour]") -> list[dict[str, Any]]:
     from softwarp.data.decode import read_content
-    from softwarp.index.embed_files import digest_of
+    from softwarp.index.content import digest_of
 
     digest = digest_of(read_content(query)).hex()
     return [
         {
-            "rank": place + 1,
-            "id": item.id,
-            "path": item.path,
-            "file": str(index.file(item)),
-            "class": item.label,
-            "distance": distance,
-            "same_file": item.digest == digest,
+            "rank": each.rank,
+            "id": each.id,
+            "path": each.path,
+            "file": str(index.file(each)),
+            "class": each.label,
+            "distance": each.distance,
+            "same_file": each.digest == digest,
         }
-        for place, (item, distance) in enumerate(answer)
+        for each in answer
     ]
 
 
@@ -145,11 +143,11 @@ def _write_page(
     index: "Index | RemoteIndex",
     queries: list[Path],
     pictures: "Sequence[Path | Image.Image]",
-    answers: "list[list[tuple[Item, float]]]",
+    answers: "Sequence[Sequence[Neighbour]]",
     found: list[list[dict[str, Any]]],
 ) -> None:
     from softwarp.data.decode import read_image
-    from softwarp.index.embed_files import thumbnail_of
+    from softwarp.index.content import thumbnail_of
     from softwarp.report.page import Group, Tile, data_uri, write_gallery
 
     def tile(jpeg: bytes, name: str, label: str = "", distance: float | None = None) -> Tile:
@@ -159,9 +157,9 @@ def _write_page(
     for query, each, answer, results in zip(queries, pictures, answers, found, strict=True):
         head = tile(thumbnail_of(read_image(each) if isinstance(each, Path) else each), query.name)
         tiles = []
-        for (item, away), result in zip(answer, results, strict=True):
-            words = [item.label, SAME if result["same_file"] else None]
-            tiles.append(tile(index.picture(item), item.path, ", ".join(filter(None, words)), away))
+        for near, result in zip(answer, results, strict=True):
+            words = [near.label, SAME if result["same_file"] else None]
+            tiles.append(tile(index.picture(near), near.path, ", ".join(filter(None, words)), near.distance))
         groups.append(Group(head, {"": tiles}))
     note = f"{index.address}: {index.distance} distance"
     write_gallery(path, "Most similar images", groups, note=note)

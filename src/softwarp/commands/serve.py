@@ -39,10 +39,10 @@ def serve(
     """
     _need_packages()
     from softwarp.commands.index_progress import note_damage
-    from softwarp.index.index import open_index
+    from softwarp.index.index import Index
 
     token = _token(token, host)
-    index = open_index(folder)
+    index = Index.open(folder)
     import uvicorn
 
     from softwarp.memory import give_back_memory

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ CHANNELS = {3: "RGB", 4: "RGBA"}
 
 
 class GivenImages:
-    """Pictures as a store."""
+    """Pictures as a store; several threads may read from it."""
 
     def __init__(self, pictures: Sequence[Picture], *, shorter_side: int, grey: bool) -> None:
         self.pictures, self.shorter_side, self.grey = pictures, shorter_side, grey
+        self._loading = Lock()
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -33,6 +35,8 @@ class GivenImages:
         picture = self.pictures[item]
         if isinstance(picture, Image.Image):
             try:
+                with self._loading:  # the same object may be there twice, and read by two threads
+                    picture.load()
                 return as_rgb(picture)
             except OSError as error:  # the file that it was opened from cannot be read
                 raise ValueError(str(error)) from None

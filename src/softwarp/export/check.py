@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from softwarp.data.sources import load_source
 from softwarp.export.formats import Forward
-from softwarp.inference import EmbeddingModel
 from softwarp.metrics import nearest_neighbours, retrieval_metrics
 from softwarp.runs.run import Run
+
+if TYPE_CHECKING:
+    from softwarp.inference import EmbeddingModel
 
 NEIGHBOURS = 10
 BATCH = 64
@@ -37,12 +40,16 @@ class Check:
     same_neighbours: int  # images whose nearest, in order, are the same
     recall: tuple[float, float] | None  # recall@1 by torch and by the export; None for random images
 
+    def figures(self) -> str:
+        """Return the difference in words."""
+        return f"largest difference {self.difference:.1e} (of embeddings up to {self.largest:.1f})"
+
     def close(self) -> bool:
         """Return whether the difference is rounding."""
         return self.difference <= TOLERANCE * max(1.0, self.largest)
 
 
-def images_to_check(run: Path | str, model: EmbeddingModel, *, count: int) -> Images:
+def images_to_check(run: Path | str, model: "EmbeddingModel", *, count: int) -> Images:
     """Return images of the run's evaluated classes, about `count` in whole classes; else random ones."""
     try:
         return _of_run(Run(Path(run)), count)
@@ -54,7 +61,8 @@ def images_to_check(run: Path | str, model: EmbeddingModel, *, count: int) -> Im
 
 def _of_run(run: Run, count: int) -> Images:
     recipe = run.recipe()
-    source = load_source(recipe.data.uncached(), recipe.evaluation.plan())
+    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
+    source = load_source(plan=recipe.evaluation.plan(), **settings)
     if not len(source.query_labels):
         raise ValueError("the run trained on all classes")
     items = _whole_classes(source.query_labels, count)
@@ -73,7 +81,7 @@ def _whole_classes(labels: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def compare(forward: Forward, model: EmbeddingModel, images: Images) -> Check:
+def compare(forward: Forward, model: "EmbeddingModel", images: Images) -> Check:
     """Return how far the embeddings of `forward` are from the model's; batches of 1 and more are tried."""
     expected = model.embed(images.pixels)
     batches = [images.pixels[:1], *images.pixels[1:].split(BATCH)]

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from softwarp.export.model_card import model_card
 from softwarp.files import atomic_write, write_json, write_text
-from softwarp.inference import EmbeddingModel
 from softwarp.models.backbones import TimmBackbone
 from softwarp.runs.model_folder import CONFIG, WEIGHTS, ModelConfig
 from softwarp.runs.run import Run
@@ -29,7 +28,8 @@ from softwarp.runs.run import Run
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-SUFFIXES = {"onnx": ".onnx", "torch-export": ".pt2", "timm": ".safetensors"}
+    from softwarp.inference import EmbeddingModel
+
 INPUT, OUTPUT = "images", "embeddings"
 LINEAR = ("MatMul", "Gemm")
 Forward = Callable[[Tensor], Tensor]
@@ -44,7 +44,7 @@ class Quantised:
     convolutions: int  # float32 as before
 
 
-def describe(model: EmbeddingModel) -> dict[str, Any]:
+def describe(model: "EmbeddingModel") -> dict[str, Any]:
     """Return what a caller must know: how to prepare an image, and how to compare embeddings."""
     backbone = model.network.backbone
     colours = "RGB" if backbone.in_channels == 3 else "grey"
@@ -63,7 +63,7 @@ def describe(model: EmbeddingModel) -> dict[str, Any]:
     }
 
 
-def to_torch_export(model: EmbeddingModel) -> bytes:
+def to_torch_export(model: "EmbeddingModel") -> bytes:
     """Return a .pt2 file with a dynamic batch; `softwarp.json` inside it holds what `describe` says."""
     file = io.BytesIO()
     with _quiet():
@@ -78,7 +78,7 @@ def run_torch_export(content: bytes) -> Forward:
     return forward
 
 
-def to_onnx(model: EmbeddingModel) -> bytes:
+def to_onnx(model: "EmbeddingModel") -> bytes:
     """Return an ONNX file with a dynamic batch; its metadata hold what `describe` says, as strings."""
     _need_onnx()
     with _quiet():
@@ -132,7 +132,7 @@ def quantise(content: bytes) -> Quantised:
     return Quantised(small, linear=kinds.count("MatMulInteger"), convolutions=kinds.count("Conv"))
 
 
-def to_timm(model: EmbeddingModel) -> bytes:
+def to_timm(model: "EmbeddingModel") -> bytes:
     """Return a .safetensors file with the backbone alone, for `timm.create_model(name, num_classes=0)`."""
     name, backbone = timm_name(model), model.network.backbone
     assert isinstance(backbone, TimmBackbone)
@@ -140,7 +140,7 @@ def to_timm(model: EmbeddingModel) -> bytes:
     return save(weights, {key: str(value) for key, value in describe(model).items()} | {"timm": name})
 
 
-def run_timm(content: bytes, model: EmbeddingModel) -> Forward:
+def run_timm(content: bytes, model: "EmbeddingModel") -> Forward:
     """Return the embeddings of timm's own model with these weights, under the pooling and head of `model`."""
     import timm
 
@@ -153,7 +153,7 @@ def run_timm(content: bytes, model: EmbeddingModel) -> Forward:
     return network
 
 
-def timm_name(model: EmbeddingModel) -> str:
+def timm_name(model: "EmbeddingModel") -> str:
     """Return what timm calls the backbone; a ValueError if timm does not have it."""
     backbone = model.network.backbone
     if not isinstance(backbone, TimmBackbone):
@@ -164,7 +164,36 @@ def timm_name(model: EmbeddingModel) -> str:
     return str(settings["architecture"])
 
 
-def write_model_folder(folder: Path, run: Run, model: EmbeddingModel, *, licence: str | None) -> None:
+@dataclass(frozen=True)
+class SingleFile:
+    """One file that others run: what it ends in, what writes it, and what runs it for the comparison."""
+
+    suffix: str
+    write: Callable[["EmbeddingModel"], bytes]
+    run: Callable[[bytes, "EmbeddingModel"], Forward]
+
+
+FORMATS = {
+    "onnx": SingleFile(".onnx", to_onnx, lambda content, _: run_onnx(content)),
+    "torch-export": SingleFile(".pt2", to_torch_export, lambda content, _: run_torch_export(content)),
+    "timm": SingleFile(".safetensors", to_timm, run_timm),
+}
+
+
+def format_of(path: Path) -> str:
+    """Return the format that a file's name asks for.
+
+    >>> format_of(Path("model.onnx"))
+    'onnx'
+    """
+    for name, each in FORMATS.items():
+        if path.suffix == each.suffix:
+            return name
+    suffixes = ", ".join(f"{each.suffix} ({name})" for name, each in FORMATS.items())
+    raise ValueError(f"{path} must end in one of {suffixes}; for a Hugging Face folder: save_pretrained")
+
+
+def write_model_folder(folder: Path, run: Run, model: "EmbeddingModel", *, licence: str | None) -> None:
     """Write config.json, model.safetensors and README.md, the model card, of a run."""
     if (folder / "recipe.yaml").exists() or folder.is_file():
         raise ValueError(f"{folder} is a run or a file, not a folder for an export; choose another --output")
@@ -188,12 +217,12 @@ def push(folder: Path, name: str, api: "HfApi | None" = None) -> str:
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise OSError(
-            f"{name} cannot be uploaded ({reason}); {folder} is complete: run `hf auth login`, then again"
+            f"{name} cannot be uploaded ({reason}); what is here is complete: run `hf auth login`, then again"
         ) from None
     return str(address)
 
 
-def _traced(model: EmbeddingModel) -> torch.export.ExportedProgram:
+def _traced(model: "EmbeddingModel") -> torch.export.ExportedProgram:
     shape = (2, model.network.backbone.in_channels, model.crop, model.crop)
     images = torch.zeros(shape, dtype=torch.uint8, device=model.device)
     network = copy.deepcopy(model.network).to(memory_format=torch.contiguous_format)  # a .pt2 needs it

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.index.faiss_index import SPARE, nearest, scan
-from softwarp.index.index import Index
-from softwarp.index.insights import Distances, numbered, vote
+from softwarp.index.insights import Distances, Searched, numbered_classes, vote
+from softwarp.index.results import Answer, Answers
 from softwarp.index.store import Rows, Vectors
 from softwarp.index.updates import as_stored
 
@@ -48,22 +48,8 @@ class Calibration:
         return float(np.clip(np.interp(sureness, self.sureness, self.right), least, 1 - least))
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The class of an image, and what it rests on."""
-
-    label: str | None  # the best guess if it is accepted; None: none of the classes
-    guess: str  # the class with the most votes
-    confidence: float  # how often such a guess is right, 0 to 1; NaN without a calibration
-    share: float  # of the votes
-    distance: float  # to the nearest image that voted so, as `search` prints it
-    sureness: float
-    ids: list[int]  # of the neighbours
-    distances: list[float]
-
-
 def calibrate(
-    index: Index, k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
+    index: Searched, k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
 ) -> Calibration:
     """Return the threshold below which at most that share of the images of known classes lies.
 
@@ -110,34 +96,38 @@ def calibrate(
 
 
 def classify(
-    index: Index,
+    index: Searched,
     queries: Vectors,
     k: int = 10,
     *,
     calibration: Calibration | None = None,
-    digests: Sequence[str] | None = None,
-) -> list[Answer]:
+    names: Sequence[str] | None = None,
+    digests: Sequence[str | None] | None = None,
+) -> Answers:
     """Return an answer for each of the queries' embeddings [Q, D].
 
     Args:
         calibration: of `calibrate` with the same k; without one, every best guess is accepted.
+        names: of the queries; their numbers by default.
         digests: of the queries' files; images of the same content do not vote.
     """
-    names, labels = _classes(index)
+    classes, labels = _classes(index)
     ids, distances = _nearest_with_class(index, labels, queries, k + 1)
-    threshold = 0.0 if calibration is None else calibration.threshold
+    digest_of = {item.id: item.digest for item in index.store.items(ids.ravel().tolist())}
     answers = []
     for place, (found, away) in enumerate(zip(ids, distances, strict=True)):
         own = None if digests is None else digests[place]
-        others = [number for number, item in enumerate(index.store.items(found)) if item.digest != own][:k]
+        others = [number for number, each in enumerate(found.tolist()) if digest_of[each] != own][:k]
         found, away = found[others], away[others]
         voters = labels[np.searchsorted(index.ids, found)]
         euclidean = np.sqrt(2 * away) if index.distance == "cosine" else away
-        best, share, sureness = _answer(voters, euclidean, len(names))
+        best, share, sureness = _answer(voters, euclidean, len(classes))
+        accepted = sureness > (0.0 if calibration is None else calibration.threshold)
         answers.append(
             Answer(
-                label=names[best] if sureness > threshold else None,
-                guess=names[best],
+                query=str(place) if names is None else names[place],
+                label=classes[best] if accepted else None,
+                guess=classes[best],
                 confidence=np.nan if calibration is None else calibration.confidence(sureness),
                 share=share,
                 distance=float(away[voters == best].min(initial=np.inf)),
@@ -146,20 +136,20 @@ def classify(
                 distances=away.tolist(),
             )
         )
-    return answers
+    return Answers(tuple(answers))
 
 
-def _classes(index: Index) -> tuple[list[str], Rows]:
-    names, labels = numbered(index)
+def _classes(index: Searched) -> tuple[list[str], Rows]:
+    names, labels = numbered_classes(index)
     if not names:
         raise ValueError(f"{index.folder} has no classes; put its images into a folder per class")
     return names, labels
 
 
-def _nearest_with_class(index: Index, labels: Rows, queries: Vectors, k: int) -> tuple[Rows, Distances]:
+def _nearest_with_class(index: Searched, labels: Rows, queries: Vectors, k: int) -> tuple[Rows, Distances]:
     """Ids and distances of the nearest images that have a class."""
     if (labels >= 0).all():
-        return index.search(queries, k)
+        return index.nearest(queries, k)
     vectors, queries = np.ascontiguousarray(index.vectors), as_stored(index.store, np.atleast_2d(queries))
     k = min(k, int((labels >= 0).sum()))
     distances, rows = nearest(queries, vectors, scan(queries, vectors, k + SPARE, labels >= 0), k)
@@ -206,7 +196,7 @@ def _judged(labels: Rows) -> Rows:
     return rows
 
 
-def _judge(index: Index, labels: Rows, rows: Rows, k: int, *, with_own: bool) -> tuple[Distances, Flags]:
+def _judge(index: Searched, labels: Rows, rows: Rows, k: int, *, with_own: bool) -> tuple[Distances, Flags]:
     """How sure the answer for each row is, with the others of its class or without, and if it is right."""
     vectors, classes = np.ascontiguousarray(index.vectors), int(labels.max()) + 1
     sureness, right = np.zeros(len(rows)), np.zeros(len(rows), bool)

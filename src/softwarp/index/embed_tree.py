@@ -16,8 +16,8 @@ from softwarp.data.trees import class_notes, find_images, has_splits, root_of
 from softwarp.events import OnEvent
 from softwarp.files import atomic_write
 from softwarp.index.sources import by_name
-from softwarp.index.store import BLOCK, Item, Store
-from softwarp.index.updates import Changes, embed_into, fingerprint
+from softwarp.index.store import BLOCK, IndexedImage, IndexStore
+from softwarp.index.updates import Changes, embed_into, weights_digest
 
 SIZES = {"F32": 4, "I64": 8, "U8": 1}
 
@@ -55,8 +55,8 @@ def embed_tree(
 
     loaded = load(model)
     part = out.with_name(f"{out.name}.part")
-    settings = {"root": str(root), "fingerprint": fingerprint(loaded), "depth": depth}
-    store = Store.create(
+    settings = {"root": str(root), "fingerprint": weights_digest(loaded), "depth": depth}
+    store = IndexStore.create(
         part,
         dimensions=loaded.network.embedding_size,
         unit=False,
@@ -84,7 +84,7 @@ def embed_tree(
     return changes
 
 
-def _write(path: Path, store: Store, items: Sequence[Item], metadata: dict[str, str]) -> None:
+def _write(path: Path, store: IndexStore, items: Sequence[IndexedImage], metadata: dict[str, str]) -> None:
     """Write the file block by block: it may be larger than memory, which safetensors' own writer fills."""
     rows = store.rows_of(item.id for item in items)
     labels, tables = _labels(items), _tables(items)
@@ -101,7 +101,7 @@ def _write(path: Path, store: Store, items: Sequence[Item], metadata: dict[str, 
             file.write(table.tobytes())
 
 
-def _labels(items: Sequence[Item]) -> NDArray[np.int64]:
+def _labels(items: Sequence[IndexedImage]) -> NDArray[np.int64]:
     """The number of each item's class; nothing if an item has none."""
     labels = [item.label for item in items]
     if None in labels:
@@ -109,7 +109,7 @@ def _labels(items: Sequence[Item]) -> NDArray[np.int64]:
     return np.unique(np.array([os.fsencode(str(label)) for label in labels], object), return_inverse=True)[1]
 
 
-def _tables(items: Sequence[Item]) -> dict[str, NDArray[np.uint8]]:
+def _tables(items: Sequence[IndexedImage]) -> dict[str, NDArray[np.uint8]]:
     """Digests, names and the names of classes, as bytes."""
     digests = b"".join(bytes.fromhex(item.digest) for item in items)
     classes = sorted({os.fsencode(item.label) for item in items if item.label is not None})

@@ -1,14 +1,11 @@
-"""Indexes of images: `build`, `open_index`, search, add, remove, refresh.
+"""`softwarp.Index`: images that can be searched, compared and named, in a folder that is kept up to date.
 
-After `index = build("runs/birds", "photos", "photos.index")`, the ten images nearest to a query are
-`ids, distances = index.search("query.jpg", k=10)`, and `index.item(ids[0, 0]).path` is the nearest one's
-file. torch is loaded with the model, not before.
+After `index = Index.build("runs/birds", "photos", "photos.index")`, `index.search("query.jpg", k=10)` shows
+the ten images nearest to a query. torch is loaded with the model, not before.
 """
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,15 +21,17 @@ from softwarp.data.trees import (
     has_splits,
     is_list,
     name_of,
-    root_of,
 )
 from softwarp.events import OnEvent
-from softwarp.index.faiss_index import FEW, KINDS, SPARE, Effort, nearest, open_mapped, probe, scan
-from softwarp.index.queries import as_vectors, model_of, parse_where
+from softwarp.index import classify, insights
+from softwarp.index.begin import discard, find_root, first_new, refuse_other
+from softwarp.index.faiss_index import KINDS, open_mapped
+from softwarp.index.queries import as_vectors, check_model, model_of, origins, parse_where
+from softwarp.index.results import Answers, Groups, Neighbour, Neighbours, Outliers
+from softwarp.index.searching import allowed_rows, nearest_rows
 from softwarp.index.sources import by_name, held_by, refuse_losses
-from softwarp.index.store import Item, NewItem, Rows, Store, Vectors
-from softwarp.index.table import TABLE
-from softwarp.index.updates import Changes, as_stored, embed_into, fingerprint, settle
+from softwarp.index.store import IndexedImage, IndexStore, NewImage, Rows, Vectors
+from softwarp.index.updates import Changes, as_stored, compact_and_index, embed_into, weights_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,17 +43,128 @@ Found = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 class Index:
-    """Images that can be searched; made by `build` and `open_index`.
+    """Images that can be searched; made by `Index.build`, opened by `Index.open`.
 
     `items`, `ids` and `vectors` belong together row by row. Vectors are of unit length where the distance is
     "cosine". An id stays with an image as long as its content does, and is never used again. Everything shows
     the index as it was when it was opened, or last changed by this object, whatever others do to it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: "EmbeddingModel | None" = None) -> None:
         self.folder = folder
-        self.store = Store(folder)
+        self.store = IndexStore(folder)
         self.changes = Changes()  # what the last add, remove or refresh did
+        if model is not None:
+            self._model = model
+
+    @classmethod
+    def build(
+        cls,
+        model: "EmbeddingModel | Path | str",
+        images: Path | str | Iterable[Path | str],
+        out: Path | str,
+        *,
+        kind: str = "auto",
+        depth: int | None = None,
+        on_event: OnEvent | None = None,
+    ) -> "Index":
+        """Return an index of images, built in the folder `out`; a build that was stopped is resumed.
+
+        Args:
+            model: what `softwarp.load` returned, or what it takes: a run folder, or a backbone's name.
+            images: a folder, from which the items' paths start, a CSV file (path,label), or files.
+            kind: auto, flat (exact), hnsw or ivfpq.
+            depth: how many folders below the root name the class; None for all.
+            on_event: called with progress as it is made.
+
+        >>> index = Index.build("runs/birds", "photos", "photos.index")  # doctest: +SKIP
+        """
+        if kind not in ("auto", *KINDS):
+            raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
+        places = [Path(images)] if isinstance(images, Path | str) else [Path(path) for path in images]
+        out = Path(out)
+        root, unlabelled = find_root(places, out)
+        new, loaded = first_new(out), _loaded(model)
+        index = cls.create(
+            out,
+            dimensions=loaded.network.embedding_size,
+            distance=loaded.distance,
+            root=root,
+            model=loaded,
+            kind=kind,
+            depth=depth,
+            splits=has_splits(unlabelled),
+        )
+        index.add(places, on_event=on_event)
+        if not len(index):
+            discard(out, new)
+            broken = index.changes.broken
+            raise ValueError(f"none of {len(broken):,} images can be read ({broken[0]})")
+        return index
+
+    @classmethod
+    def open(cls, folder: Path | str, *, model: "EmbeddingModel | None" = None) -> "Index":
+        """Return the index in a folder; vectors are mapped, not read.
+
+        Args:
+            model: the one that it was built with, if it is loaded already, or was built from no run.
+        """
+        index = cls(Path(folder), model)
+        if model is not None:
+            check_model(model, index.store.settings["fingerprint"], index.address)
+        return index
+
+    def reopen(self) -> "Index":
+        """Return the index as it is on disk now, with the model that is loaded already."""
+        return Index(self.folder, self.__dict__.get("_model"))
+
+    @classmethod
+    def create(
+        cls,
+        out: Path | str,
+        *,
+        dimensions: int,
+        distance: str,
+        root: Path | str = ".",
+        model: "EmbeddingModel | None" = None,
+        kind: str = "auto",
+        depth: int | None = None,
+        splits: bool = False,
+    ) -> "Index":
+        """Return a new, empty index, or the one that is there: for vectors that were made elsewhere.
+
+        Args:
+            model: if it is to embed queries.
+            splits: whether top folders are called train, val or test, and so name no class.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     index = Index.create(folder, dimensions=2, distance="euclidean")
+        ...     index.append(np.array([[0, 0], [3, 4]]), [NewImage("a.jpg"), NewImage("b.jpg", "wren")])
+        ...     print(index.search(np.array([0, 1]), k=2))
+        Neighbours: 2 rows
+        query  rank  distance  label  path   id
+        0      1     1                a.jpg  1
+        0      2     4.243     wren   b.jpg  2
+        """
+        named = model.source if model is not None else ""
+        store = IndexStore.create(
+            Path(out),
+            dimensions=dimensions,
+            distance=distance,
+            root=str(absolute(Path(root))),
+            model=str(absolute(Path(named))) if named and Path(named).exists() else named,
+            fingerprint=weights_digest(model) if model is not None else "",
+            unit=distance == "cosine",
+            wanted=kind,
+            kind="flat",
+            depth=depth,
+            splits=splits,
+            sources=[],
+        )
+        if model is not None:
+            refuse_other(store, model, absolute(Path(root)))
+        return cls(Path(out), model)
 
     def __len__(self) -> int:
         return len(self.store.ids) - len(self.store.removed)
@@ -114,15 +224,15 @@ class Index:
         return self.store.vectors[self.store.live_rows()] if len(self.store.removed) else self.store.vectors
 
     @cached_property
-    def items(self) -> list[Item]:
+    def items(self) -> list[IndexedImage]:
         """All items, by id."""
         return self.store.items()
 
-    def item(self, number: int) -> Item:
+    def item(self, number: int) -> IndexedImage:
         """Return the item with that id."""
         return self.store.items([number])[0]
 
-    def file(self, item: Item) -> Path:
+    def file(self, item: IndexedImage | Neighbour) -> Path:
         """Return where the image of an item is."""
         return self.root / item.path
 
@@ -130,7 +240,7 @@ class Index:
         """Return a JPEG of at most 160 pixels a side of the item with that id."""
         return self.store.thumbnail(number)
 
-    def picture(self, item: Item) -> bytes:
+    def picture(self, item: IndexedImage | Neighbour) -> bytes:
         """Return a small JPEG of an item."""
         return self.thumbnail(item.id)
 
@@ -140,41 +250,81 @@ class Index:
 
     @cached_property
     def _model(self) -> "EmbeddingModel":
-        return model_of(self.model_name, self.store.settings["fingerprint"], str(self.folder))
+        return model_of(self.model_name, self.store.settings["fingerprint"], self.address)
 
-    def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Found:
-        """Return ids and distances [Q, k] of the nearest items, or of all if there are fewer than k.
+    def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Neighbours:
+        """Return the k nearest images of each query, or all if there are fewer.
 
         Args:
-            queries: embeddings [Q, D] or [D]; or what the model embeds: a file, an image, or several.
+            queries: what the model embeds: a file, an image, or several; or embeddings [Q, D] or [D].
             where: `class=NAME` or `path=GLOB`, or several that must all hold.
+        """
+        ids, distances = self.nearest(queries, k, where=where)
+        items = iter(self.store.items(ids.ravel().tolist()))
+        answers = [[(next(items), distance) for distance in away] for away in distances.tolist()]
+        return Neighbours.of(answers, self.store.thumbnails)
+
+    def nearest(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Found:
+        """Return ids and distances [Q, k] as arrays, without looking paths and labels up.
+
+        Args: those of `search`.
         """
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least 1")
-        allowed = self._allowed(parse_where(where))
+        allowed = allowed_rows(self.store, parse_where(where))
         vectors = as_stored(self.store, np.atleast_2d(as_vectors(queries, self.model)))
         k = min(k, len(self) if allowed is None else int(allowed.sum()))
-        distances, rows = nearest(vectors, self.store.vectors, self._candidates(vectors, k, allowed), k)
-        short = (rows < 0).any(axis=1)  # a graph may offer fewer than k that a filter lets through
-        if short.any():
-            candidates = scan(vectors[short], self.store.vectors, k + SPARE, allowed)
-            distances[short], rows[short] = nearest(vectors[short], self.store.vectors, candidates, k)
-        if (rows < 0).any():
-            raise ValueError(
-                f"vectors of {self.folder} are too large to compare; scale them, and build it again"
-            )
+        distances, rows = nearest_rows(self.store, self._faiss, vectors, k, allowed)
         ids = np.asarray(self.store.ids)[rows] if k else rows
         return ids, distances**2 / 2 if self.distance == "cosine" else distances
 
-    def find(
-        self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()
-    ) -> list[list[tuple[Item, float]]]:
-        """Return what `search` does as items and distances, a list per query."""
-        ids, distances = self.search(queries, k, where=where)
-        return [
-            list(zip(self.store.items(near), away, strict=True))
-            for near, away in zip(ids.tolist(), distances.tolist(), strict=True)
-        ]
+    def duplicates(self, threshold: float | None = None, *, on_event: OnEvent | None = None) -> Groups:
+        """Return groups of images of which each is within `threshold` of another one in its group.
+
+        Args:
+            threshold: a distance as `search` gives it; by default half the upper quartile of the Euclidean
+                distances to the nearest image, which copies do not move as long as a quarter has none.
+        """
+        return insights.duplicates(self, threshold, on_event=on_event)
+
+    def outliers(self, k: int = 10, *, on_event: OnEvent | None = None) -> Outliers:
+        """Return the images that their k neighbours would label otherwise, the surest first."""
+        return insights.outliers(self, k, on_event=on_event)
+
+    def clusters(
+        self, *, k: int = 10, fineness: float = insights.FINENESS, on_event: OnEvent | None = None
+    ) -> Groups:
+        """Return groups of images that look alike, the largest first, whatever their labels.
+
+        Args:
+            fineness: more groups, and smaller ones, the larger it is.
+        """
+        return insights.clusters(self, k=k, fineness=fineness, on_event=on_event)
+
+    def calibrate(
+        self, k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
+    ) -> classify.Calibration:
+        """Return how sure an answer of `classify` has to be, learnt from the index's own images.
+
+        Args:
+            false_rejection: the share of images of known classes that may be given none.
+            false_acceptance: instead, the share of images of unknown classes that may be given one.
+        """
+        return classify.calibrate(self, k, false_rejection=false_rejection, false_acceptance=false_acceptance)
+
+    def classify(
+        self, queries: "Queries", k: int = 10, *, calibration: classify.Calibration | None = None
+    ) -> Answers:
+        """Return the class of each query by the votes of its k neighbours, or that it is none of them.
+
+        Args:
+            queries: as `search` takes them; an image of the index does not vote for its own file.
+            calibration: of `calibrate` with the same k; made anew for each call that has none.
+        """
+        calibration = self.calibrate(k) if calibration is None else calibration
+        vectors = np.atleast_2d(as_vectors(queries, self.model))
+        names, digests = origins(queries, len(vectors))
+        return classify.classify(self, vectors, k, calibration=calibration, names=names, digests=digests)
 
     def add(self, paths: Iterable[Path | str], *, on_event: OnEvent | None = None) -> Changes:
         """Add images, folders of images and CSV lists; what is in the index already is left alone."""
@@ -236,7 +386,7 @@ class Index:
     def append(
         self,
         vectors: "NDArray[Any] | Tensor",
-        items: Sequence[NewItem],
+        items: Sequence[NewImage],
         *,
         on_event: OnEvent | None = None,
     ) -> None:
@@ -261,7 +411,7 @@ class Index:
         try:
             with self.store.writing():
                 yield
-                settle(self.store, on_event)
+                compact_and_index(self.store, on_event)
         finally:
             self._forget()
 
@@ -275,139 +425,10 @@ class Index:
         path = self.store.search_file()
         return None if path is None else open_mapped(path)
 
-    def _candidates(self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None) -> Rows:
-        stored = self.store.vectors
-        if self.kind == "flat" or k == 0 or (allowed is not None and allowed.mean() < FEW):
-            return scan(queries, stored, k + SPARE if k else 0, allowed)
-        start, effort = self.store.settings["indexed"], Effort(self.kind, self.store.settings["effort"])
-        near = probe(self._faiss, effort, queries, k, None if allowed is None else allowed[:start])
-        tail = scan(queries, stored[start:], k + SPARE, None if allowed is None else allowed[start:])
-        return np.concatenate([near, np.where(tail < 0, -1, tail + start)], axis=1)
 
-    def _allowed(self, where: Sequence[tuple[str, str]]) -> NDArray[np.bool_] | None:
-        """Which rows may be found; None for all."""
-        if not where and not len(self.store.removed):
-            return None
-        for name, value in where:
-            if name == "class" and value not in (known := self.store.classes()):
-                near = get_close_matches(value, known, n=1)
-                answer = f"did you mean {near[0]!r}?" if near else f"it has {len(known):,} others"
-                raise ValueError(f"no class of {self.folder} is called {value!r}; {answer}")
-        mask = np.zeros(len(self.store.ids), bool)
-        rows = self.store.rows_of(self.store.select(where)) if where else self.store.live_rows()
-        mask[rows] = True
-        return mask
-
-
-def build(
-    model: Path | str,
-    images: Path | str | Iterable[Path | str],
-    out: Path | str,
-    *,
-    kind: str = "auto",
-    depth: int | None = None,
-    on_event: OnEvent | None = None,
-) -> Index:
-    """Return an index of images, built in the folder `out`; a build that was stopped is resumed.
-
-    Args:
-        model: a run folder, `efficientnet_lite0` or a timm name.
-        images: a folder, from which the items' paths start, a CSV file (path,label), or files.
-        kind: auto, flat (exact), hnsw or ivfpq.
-        depth: how many folders below the root name the class; None for all.
-        on_event: called with progress as it is made.
-    """
-    if kind not in ("auto", *KINDS):
-        raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
-    places = [Path(images)] if isinstance(images, Path | str) else [Path(path) for path in images]
-    out = Path(out)
-    new = next((path for path in (*reversed(out.parents), out) if not path.exists()), None)
-    index = _started(model, places, out, kind, depth)
-    index.add(places, on_event=on_event)
-    if not len(index):
-        _discard(out, new)
-        broken = index.changes.broken
-        raise ValueError(f"none of {len(broken):,} images can be read ({broken[0]})")
-    return index
-
-
-def open_index(folder: Path | str) -> Index:
-    """Return the index in a folder; vectors are mapped, not read."""
-    return Index(Path(folder))
-
-
-def create(
-    out: Path | str,
-    *,
-    dimensions: int,
-    distance: str,
-    root: Path | str = ".",
-    model: Path | str = "",
-    weights: str = "",
-    kind: str = "auto",
-    depth: int | None = None,
-    splits: bool = False,
-) -> Index:
-    """Return a new, empty index, or the one that is there: for vectors that were made elsewhere.
-
-    Args:
-        weights: the model's `fingerprint`, if it is to embed queries.
-    """
-    named = str(absolute(Path(model))) if model and Path(model).exists() else str(model)
-    Store.create(
-        Path(out),
-        dimensions=dimensions,
-        distance=distance,
-        root=str(absolute(Path(root))),
-        model=named,
-        fingerprint=weights,
-        unit=distance == "cosine",
-        wanted=kind,
-        kind="flat",
-        depth=depth,
-        splits=splits,
-        sources=[],
-    )
-    return Index(Path(out))
-
-
-def _started(model: Path | str, places: list[Path], out: Path, kind: str, depth: int | None) -> Index:
-    """The index in `out`, new or begun with the same model and root."""
-    if out.is_file():
-        raise ValueError(f"{out} is a file; an index is a folder, choose another one")
-    root = root_of(places)
-    files, labels = by_name(find_images(places), root)
-    if not files:
-        raise ValueError(f"there are no images in {', '.join(map(str, places))}")
+def _loaded(model: "EmbeddingModel | Path | str") -> "EmbeddingModel":
+    if not isinstance(model, Path | str):
+        return model
     from softwarp.inference import load
 
-    loaded = load(model)
-    index = create(
-        out,
-        dimensions=loaded.network.embedding_size,
-        distance=loaded.distance,
-        root=root,
-        model=model,
-        weights=fingerprint(loaded),
-        kind=kind,
-        depth=depth,
-        splits=has_splits([name for name in files if name not in labels]),
-    )
-    if index.store.settings["fingerprint"] != fingerprint(loaded):
-        raise ValueError(f"{out} was built with another model, {index.model_name}; choose another folder")
-    if index.root != root:
-        raise ValueError(
-            f"{out} is an index of {index.root}, not of {root}; choose another folder, or use add"
-        )
-    index.__dict__["_model"] = loaded
-    return index
-
-
-def _discard(folder: Path, new: Path | None) -> None:
-    """Delete an index without images, and the folders that were made for it, of which `new` is the first."""
-    if new is not None:
-        shutil.rmtree(new)
-        return
-    for path in folder.iterdir():
-        if path.name == TABLE or path.suffix in (".f32", ".i64", ".faiss"):
-            path.unlink()
+    return load(model)

@@ -3,14 +3,17 @@
 All look at the nearest neighbours of every image in an index, as its search finds them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.events import OnEvent, Work
-from softwarp.index.index import Index
-from softwarp.index.store import Rows
+from softwarp.index.results import Groups, ImageGroup, Member, Outlier, Outliers
+from softwarp.index.store import IndexedImage, IndexStore, Rows, Vectors
 
 BLOCK = 1024  # images whose neighbours are searched at a time
 FEW = 10  # neighbours in which copies are looked for at first
@@ -21,35 +24,26 @@ EDGE = 3.0  # the last of k neighbours votes with exp(-3) of the weight of one a
 Distances = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Images that belong together, by id, with the distance of each to the first."""
+class Searched(Protocol):
+    """What is asked of an index here."""
 
-    ids: list[int]
-    distances: list[float]
-
-
-@dataclass(frozen=True)
-class Duplicates:
-    """Groups of near-duplicates, the surest first, and the distance up to which two images are a pair."""
-
-    threshold: float
-    groups: list[Group]
-
-
-@dataclass(frozen=True)
-class Outlier:
-    """An image, the class that most of its neighbours have, and by how much that one outvotes its label."""
-
-    id: int
-    label: str
-    suggested: str
-    score: float  # the share of votes for `suggested` minus that for `label`: 1 if all say otherwise
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def store(self) -> IndexStore: ...
+    @property
+    def distance(self) -> str: ...
+    @property
+    def ids(self) -> Rows: ...
+    @property
+    def vectors(self) -> Vectors: ...
+    @property
+    def items(self) -> list[IndexedImage]: ...
+    def __len__(self) -> int: ...
+    def nearest(self, queries: Vectors, k: int) -> tuple[Rows, Distances]: ...
 
 
-def duplicates(
-    index: Index, threshold: float | None = None, *, on_event: OnEvent | None = None
-) -> Duplicates:
+def duplicates(index: Searched, threshold: float | None = None, *, on_event: OnEvent | None = None) -> Groups:
     """Return groups of images of which each is within `threshold` of another one in its group.
 
     Args:
@@ -63,16 +57,17 @@ def duplicates(
         raise ValueError(f"threshold is {threshold}; a distance is at least 0")
     pairs = _pairs(index, found, distances, threshold)
     groups = [_group(index, rows) for rows in _components(pairs, len(index))]
-    return Duplicates(threshold, sorted(groups, key=lambda group: (max(group.distances), group.ids)))
+    surest_first = sorted(groups, key=lambda group: (max(group.distances), group.ids))
+    return _listed(index, surest_first, threshold)
 
 
-def outliers(index: Index, k: int = 10, *, on_event: OnEvent | None = None) -> list[Outlier]:
+def outliers(index: Searched, k: int = 10, *, on_event: OnEvent | None = None) -> Outliers:
     """Return the images that their neighbours would label otherwise, the surest first.
 
     The k nearest images vote, each with the weight exp(-3 (d / d_k)^2), d_k being the distance of the last
     one. Images without a label neither vote nor are judged.
     """
-    names, labels = numbered(index)
+    names, labels = numbered_classes(index)
     if len(names) < 2:
         raise ValueError(f"{index.folder} has {len(names)} classes; outliers need at least 2")
     found, distances = neighbours(index, k, on_event=on_event)
@@ -84,13 +79,15 @@ def outliers(index: Index, k: int = 10, *, on_event: OnEvent | None = None) -> l
         best = int(shares.argmax())
         if shares[best] > support:
             score = float(shares[best]) - support
-            judged.append(Outlier(int(index.ids[row]), names[own], names[best], score))
-    return sorted(judged, key=lambda outlier: (-outlier.score, outlier.id))
+            item = index.items[row]
+            judged.append(Outlier(score, names[own], names[best], item.path, item.id))
+    surest_first = sorted(judged, key=lambda outlier: (-outlier.score, outlier.id))
+    return Outliers(tuple(surest_first), index.store.thumbnails)
 
 
 def clusters(
-    index: Index, *, k: int = 10, fineness: float = FINENESS, on_event: OnEvent | None = None
-) -> list[Group]:
+    index: Searched, *, k: int = 10, fineness: float = FINENESS, on_event: OnEvent | None = None
+) -> Groups:
     """Return groups of similar images, the largest first, whatever their labels; each image is in one.
 
     Images are linked to their k nearest, with the weights of `vote`. Louvain's method divides that graph
@@ -111,10 +108,10 @@ def clusters(
     graph = from_scipy_sparse_array(links + links.T)
     groups = louvain_communities(graph, resolution=fineness, seed=0)
     typical_first = (_group(index, _by_centre(index, np.array(sorted(group)))) for group in groups)
-    return sorted(typical_first, key=lambda group: (-len(group.ids), group.ids))
+    return _listed(index, sorted(typical_first, key=lambda group: (-len(group.ids), group.ids)))
 
 
-def neighbours(index: Index, k: int, *, on_event: OnEvent | None = None) -> tuple[Rows, Distances]:
+def neighbours(index: Searched, k: int, *, on_event: OnEvent | None = None) -> tuple[Rows, Distances]:
     """Return rows and distances [N, k] of the nearest other images of every image; fewer if it has fewer."""
     every = np.arange(len(index))
     parts = []
@@ -127,7 +124,7 @@ def neighbours(index: Index, k: int, *, on_event: OnEvent | None = None) -> tupl
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def numbered(index: Index) -> tuple[list[str], Rows]:
+def numbered_classes(index: Searched) -> tuple[list[str], Rows]:
     """Return the names of classes, ascending, and the number of each image's class; -1 for none."""
     labels = [item.label for item in index.items]
     names = sorted({label for label in labels if label is not None})
@@ -154,9 +151,9 @@ def _weights(distances: Distances) -> Distances:
     return np.asarray(np.exp(-EDGE * (distances / furthest) ** 2))
 
 
-def _nearest_others(index: Index, rows: Rows, k: int) -> tuple[Rows, Distances]:
+def _nearest_others(index: Searched, rows: Rows, k: int) -> tuple[Rows, Distances]:
     """The nearest images of some rows, themselves left out."""
-    ids, distances = index.search(index.vectors[rows], k + 1)
+    ids, distances = index.nearest(index.vectors[rows], k + 1)
     found = np.searchsorted(index.ids, ids)
     itself = found == rows[:, None]
     itself[~itself.any(axis=1), -1] = True  # behind so many copies that it was not found
@@ -164,7 +161,7 @@ def _nearest_others(index: Index, rows: Rows, k: int) -> tuple[Rows, Distances]:
     return found[~itself].reshape(shape), distances[~itself].reshape(shape)
 
 
-def _near(index: Index, distances: Distances) -> float:
+def _near(index: Searched, distances: Distances) -> float:
     """The default threshold, in the units of the index."""
     if not distances.size:
         return 0.0
@@ -172,7 +169,7 @@ def _near(index: Index, distances: Distances) -> float:
     return float(share * np.quantile(distances[:, 0], 0.75))
 
 
-def _pairs(index: Index, found: Rows, distances: Distances, threshold: float) -> Rows:
+def _pairs(index: Searched, found: Rows, distances: Distances, threshold: float) -> Rows:
     """All pairs [P, 2] of rows within the threshold; where ten neighbours all are, more are searched."""
     pairs, rows, k = [], np.arange(len(found)), found.shape[1]
     while True:
@@ -199,14 +196,25 @@ def _components(pairs: Rows, size: int) -> list[Rows]:
     return [rows for rows in groups if len(rows) > 1]
 
 
-def _group(index: Index, rows: Rows) -> Group:
+def _listed(index: Searched, groups: Sequence[ImageGroup], threshold: float | None = None) -> Groups:
+    """Groups, and a row for each of their images."""
+    items = iter(index.store.items([number for group in groups for number in group.ids]))
+    rows = [
+        Member(place, distance, item.label, item.path, item.id)
+        for place, group in enumerate(groups, start=1)
+        for item, distance in zip(islice(items, len(group.ids)), group.distances, strict=True)
+    ]
+    return Groups(tuple(rows), tuple(groups), threshold, index.store.thumbnails)
+
+
+def _group(index: Searched, rows: Rows) -> ImageGroup:
     points = index.vectors[rows].astype(np.float64)
     distances = np.linalg.norm(points - points[0], axis=1)
     distances = distances**2 / 2 if index.distance == "cosine" else distances
-    return Group(index.ids[rows].tolist(), distances.tolist())
+    return ImageGroup(index.ids[rows].tolist(), distances.tolist())
 
 
-def _by_centre(index: Index, rows: Rows) -> Rows:
+def _by_centre(index: Searched, rows: Rows) -> Rows:
     """The rows of a group: the nearest to its mean, then the others by their distance to that one."""
     points = index.vectors[rows].astype(np.float64)
     first = np.linalg.norm(points - points.mean(axis=0), axis=1).argmin()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from softwarp.index.store import Item, Vectors
+from softwarp.index.store import IndexedImage, Vectors
 
 INDEXED = 2000  # dimensions that an HNSW index of pgvector takes at most
 OPERATORS = {"euclidean": ("<->", "vector_l2_ops"), "cosine": ("<=>", "vector_cosine_ops")}
@@ -86,8 +86,8 @@ class Postgres:
         """Return the stamp of every image by id."""
         return dict(self._run("SELECT id, stamp FROM {table}").fetchall())
 
-    def put(self, items: Sequence[Item], stamps: Sequence[str], vectors: Vectors) -> None:
-        """Store images, in place of those with the same ids; safe when this returns."""
+    def put(self, items: Sequence[IndexedImage], stamps: Sequence[str], vectors: Vectors) -> None:
+        """IndexStore images, in place of those with the same ids; safe when this returns."""
         query = self._compose(
             "INSERT INTO {table} VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET "
             "path = excluded.path, class = excluded.class, digest = excluded.digest, "
@@ -114,7 +114,9 @@ class Postgres:
                 kind=self._sql.SQL(kind),
             )
 
-    def nearest(self, query: Any, k: int, where: Sequence[tuple[str, str]]) -> list[tuple[Item, float]]:
+    def nearest(
+        self, query: Any, k: int, where: Sequence[tuple[str, str]]
+    ) -> list[tuple[IndexedImage, float]]:
         """Return the k nearest images and their distances; `where` as `parse_where` returns it."""
         operator = self._sql.SQL(OPERATORS[self._settings["distance"]][0])
         tests = {"class": "class = %s", "path": "path ~ %s"}
@@ -129,7 +131,7 @@ class Postgres:
                 [query, *values, query, k],
                 operator=operator,
             ).fetchall()
-        return [(Item(*row[:4]), float(row[4])) for row in rows]
+        return [(IndexedImage(*row[:4]), float(row[4])) for row in rows]
 
     def _check_version(self) -> None:
         query = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"

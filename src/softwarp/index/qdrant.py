@@ -1,13 +1,13 @@
-"""A collection in Qdrant, on a server or in a folder of its own."""
+"""A collection in Qdrant."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-from softwarp.index.store import Item, Vectors
+from softwarp.index.store import IndexedImage, Vectors
 
 SCROLLED = 10_000  # stamps that are read at a time
 WIDER = 4  # times as many are asked for when a glob leaves too few
@@ -17,8 +17,7 @@ FIELDS = ["path", "class", "digest"]
 class Qdrant:
     """The collection that a URL names.
 
-    qdrant://host:6333/NAME, or qdrants://... for TLS, with the key in QDRANT_API_KEY if the server wants one;
-    qdrant://local/NAME?path=FOLDER keeps it in a folder, without a server.
+    qdrant://host:6333/NAME, or qdrants://... for TLS, with the key in QDRANT_API_KEY if the server wants one.
     """
 
     def __init__(self, url: str) -> None:
@@ -34,21 +33,14 @@ class Qdrant:
         self.address = f"{parts.scheme}://{parts.hostname}/{self.name}"
         self.errors: tuple[type[Exception], ...] = (ApiException,)
         self._models: Any = qdrant_client.models
-        self._local = parts.hostname == "local"
         self._cosine = False
-        if self._local:
-            folder = parse_qs(parts.query).get("path")
-            if not folder:
-                raise ValueError(f"{url!r} names no folder; write qdrant://local/NAME?path=FOLDER")
-            self._client: Any = _in_folder(qdrant_client, folder[0])
-        else:
-            scheme = "https" if parts.scheme == "qdrants" else "http"
-            self._client = qdrant_client.QdrantClient(
-                url=f"{scheme}://{parts.hostname}:{parts.port or 6333}",
-                api_key=os.environ.get("QDRANT_API_KEY"),
-                timeout=60,
-                check_compatibility=False,  # it warns of any server that is older than the client
-            )
+        scheme = "https" if parts.scheme == "qdrants" else "http"
+        self._client: Any = qdrant_client.QdrantClient(
+            url=f"{scheme}://{parts.hostname}:{parts.port or 6333}",
+            api_key=os.environ.get("QDRANT_API_KEY"),
+            timeout=60,
+            check_compatibility=False,  # it warns of any server that is older than the client
+        )
 
     def close(self) -> None:
         self._client.close()
@@ -94,8 +86,8 @@ class Qdrant:
             if offset is None:
                 return found
 
-    def put(self, items: Sequence[Item], stamps: Sequence[str], vectors: Vectors) -> None:
-        """Store images, in place of those with the same ids; safe when this returns."""
+    def put(self, items: Sequence[IndexedImage], stamps: Sequence[str], vectors: Vectors) -> None:
+        """IndexStore images, in place of those with the same ids; safe when this returns."""
         payloads = [
             {"path": item.path, "class": item.label, "digest": item.digest, "stamp": stamp}
             for item, stamp in zip(items, stamps, strict=True)
@@ -111,10 +103,11 @@ class Qdrant:
 
     def finish(self) -> None:
         """Index the classes, which filters need; Qdrant builds its HNSW index by itself."""
-        if not self._local:  # which has no indexes
-            self._client.create_payload_index(self.name, "class", self._models.PayloadSchemaType.KEYWORD)
+        self._client.create_payload_index(self.name, "class", self._models.PayloadSchemaType.KEYWORD)
 
-    def nearest(self, query: Vectors, k: int, where: Sequence[tuple[str, str]]) -> list[tuple[Item, float]]:
+    def nearest(
+        self, query: Vectors, k: int, where: Sequence[tuple[str, str]]
+    ) -> list[tuple[IndexedImage, float]]:
         """Return the k nearest images and their distances; `where` as `parse_where` returns it.
 
         Qdrant knows no globs: more and more images are asked for until k of them match.
@@ -128,7 +121,7 @@ class Qdrant:
                 return fitting[:k]
             asked *= WIDER
 
-    def _ask(self, query: Vectors, k: int, classes: Sequence[str]) -> list[tuple[Item, float]]:
+    def _ask(self, query: Vectors, k: int, classes: Sequence[str]) -> list[tuple[IndexedImage, float]]:
         conditions = [
             self._models.FieldCondition(key="class", match=self._models.MatchValue(value=name))
             for name in classes
@@ -138,20 +131,13 @@ class Qdrant:
             query=query.tolist(),
             limit=k,
             query_filter=self._models.Filter(must=conditions) if conditions else None,
-            search_params=None if self._local else self._models.SearchParams(hnsw_ef=max(128, 2 * k)),
+            search_params=self._models.SearchParams(hnsw_ef=max(128, 2 * k)),
             with_payload=FIELDS,
         )
         return [
             (
-                Item(point.id, *(point.payload[field] for field in FIELDS)),
+                IndexedImage(point.id, *(point.payload[field] for field in FIELDS)),
                 1 - point.score if self._cosine else point.score,
             )
             for point in answer.points
         ]
-
-
-def _in_folder(package: Any, folder: str) -> Any:
-    try:
-        return package.QdrantClient(path=folder)
-    except RuntimeError as error:  # another process has it open
-        raise ValueError(f"{folder} cannot be opened: {error}") from None

@@ -7,28 +7,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.index.updates import fingerprint
+from softwarp.index.content import digest_of
+from softwarp.index.updates import weights_digest
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Tensor
 
+    from softwarp.data.given_images import Picture
     from softwarp.inference import EmbeddingModel
 
-    Picture = Path | str | bytes | Image.Image
     Queries = NDArray[Any] | Tensor | Picture | Sequence[Picture]
 
 
 def model_of(name: str, weights: str, place: str) -> "EmbeddingModel":
-    """Return the model of that name; an error if its `fingerprint` is not that of the vectors at a place."""
+    """Return the model of that name, if it is the one that made the vectors at a place."""
     from softwarp.inference import load
 
-    model = load(name)
-    if fingerprint(model) != weights:
+    if not name:
         raise ValueError(
-            f"{name} is not the model that {place} was built with: its weights differ; build the index again"
+            f"{place} names no model; search with vectors, or give its model: Index.open(FOLDER, model=MODEL)"
         )
+    model = load(name)
+    check_model(model, weights, place)
     return model
+
+
+def check_model(model: "EmbeddingModel", weights: str, place: str) -> None:
+    """Refuse a model whose weights are not those, by `weights_digest`, that made the vectors at a place."""
+    if weights_digest(model) != weights:
+        raise ValueError(
+            f"{model.source or model} is not the model that {place} was built with: its weights differ; "
+            "build the index again"
+        )
 
 
 def as_vectors(queries: "Queries", model: "Callable[[], EmbeddingModel]") -> "NDArray[Any] | Tensor":
@@ -39,6 +49,18 @@ def as_vectors(queries: "Queries", model: "Callable[[], EmbeddingModel]") -> "ND
         pictures: Any = queries
         return model().embed(pictures)
     return np.asarray(queries)
+
+
+def origins(queries: "Queries", count: int) -> tuple[list[str], list[str | None]]:
+    """Return the name of each query, a file or a number, and the digest of its content, None if unknown."""
+    from softwarp.data.decode import read_content
+
+    given: list[Any] = list(queries) if isinstance(queries, list | tuple) else [queries]
+    if len(given) != count or not isinstance(given[0], Path | str | bytes):
+        return [str(number) for number in range(count)], [None] * count
+    names = [str(number) if isinstance(each, bytes) else str(each) for number, each in enumerate(given)]
+    contents = (each if isinstance(each, bytes) else read_content(Path(each)) for each in given)
+    return names, [digest_of(content).hex() for content in contents]
 
 
 def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:

@@ -21,7 +21,8 @@ from softwarp.index.index import Index
 from softwarp.index.postgres import Postgres
 from softwarp.index.qdrant import Qdrant
 from softwarp.index.queries import as_vectors, model_of, parse_where
-from softwarp.index.store import Item, Vectors
+from softwarp.index.results import Neighbour, Neighbours
+from softwarp.index.store import IndexedImage, Vectors
 
 if TYPE_CHECKING:
     from softwarp.index.queries import Queries
@@ -49,10 +50,10 @@ class Remote(Protocol):
     def settings(self) -> dict[str, Any] | None: ...
     def create(self, settings: dict[str, Any]) -> None: ...
     def stamps(self) -> dict[int, str]: ...
-    def put(self, items: Sequence[Item], stamps: Sequence[str], vectors: Vectors) -> None: ...
+    def put(self, items: Sequence[IndexedImage], stamps: Sequence[str], vectors: Vectors) -> None: ...
     def remove(self, ids: Sequence[int]) -> None: ...
     def finish(self) -> None: ...
-    def nearest(self, query: Vectors, k: int, where: Where) -> list[tuple[Item, float]]: ...
+    def nearest(self, query: Vectors, k: int, where: Where) -> list[tuple[IndexedImage, float]]: ...
 
 
 @dataclass
@@ -86,13 +87,13 @@ class RemoteIndex:
         """The distance of the model's embeddings: "euclidean" or "cosine" (1 - cos)."""
         return str(self.settings["distance"])
 
-    def file(self, item: Item) -> Path:
+    def file(self, item: "IndexedImage | Neighbour") -> Path:
         """Return where the image of an item was when it was pushed."""
         return Path(self.settings["root"]) / item.path
 
-    def picture(self, item: Item) -> bytes:
+    def picture(self, item: "IndexedImage | Neighbour") -> bytes:
         """Return a small JPEG of an item, from its file; an error if that is not on this machine."""
-        from softwarp.index.embed_files import thumbnail_of
+        from softwarp.index.content import thumbnail_of
 
         return thumbnail_of(read_image(self.file(item)))
 
@@ -104,10 +105,8 @@ class RemoteIndex:
     def _model(self) -> "EmbeddingModel":
         return model_of(self.settings["model"], self.settings["fingerprint"], self.address)
 
-    def find(
-        self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()
-    ) -> list[list[tuple[Item, float]]]:
-        """Return the nearest items and their distances, a list per query.
+    def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Neighbours:
+        """Return the k nearest images of each query, or all if there are fewer.
 
         Args:
             queries: embeddings [Q, D] or [D]; or what the model embeds: a file, an image, or several.
@@ -124,7 +123,7 @@ class RemoteIndex:
         conditions = [(name, _text(value)) for name, value in parse_where(where)]
         with telling(self._remote):
             answers = [self._remote.nearest(vector, k, conditions) for vector in vectors]
-        return [sorted(answer, key=lambda each: (each[1], each[0].id)) for answer in answers]
+        return Neighbours.of([sorted(each, key=lambda pair: (pair[1], pair[0].id)) for each in answers])
 
     def close(self) -> None:
         """End the connection."""
@@ -225,13 +224,13 @@ def _mirror(remote: Remote, index: Index, remove_missing: bool, on_event: OnEven
     return Pushed(remote.address, len(todo), len(gone), len(items) - len(todo))
 
 
-def _stamp(item: Item) -> str:
+def _stamp(item: IndexedImage) -> str:
     """What changes when anything about an image does: its content, its path or its class."""
     parts = (item.digest, item.path, item.label or "", "" if item.label is None else "labelled")
     return hashlib.blake2b(b"\0".join(map(os.fsencode, parts)), digest_size=16).hexdigest()
 
 
-def _as_text(item: Item) -> Item:
+def _as_text(item: IndexedImage) -> IndexedImage:
     return replace(item, path=_text(item.path), label=None if item.label is None else _text(item.label))
 
 

@@ -26,18 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.files import is_locked, locked_folder, open_shared
-from softwarp.index.table import CORRECTED, LISTED, PAST, TABLE, Table, create_table, settings_of
+from softwarp.index.table import CORRECTED, LISTED, PAST, TABLE, SqliteFile, create_table, settings_of
 
 VERSION = 1
 START = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
 BLOCK = 65536  # rows that are copied at a time
+AMONG = "(SELECT value FROM json_each(?))"  # ids as one parameter, of which a statement has a limited number
 
 Rows = NDArray[np.int64]
 Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Item:
+class IndexedImage:
     """An image of an index. Names that are not UTF-8 are as `os.fsdecode` returns them."""
 
     id: int
@@ -47,7 +48,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class NewItem:
+class NewImage:
     """What `append` needs of an image besides its vector; it replaces the item of the same path."""
 
     path: str
@@ -56,7 +57,7 @@ class NewItem:
     thumbnail: bytes | None = None
 
 
-class Store:
+class IndexStore:
     """The folder of an index; `create` makes one. Reading is safe from several threads."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,12 +65,12 @@ class Store:
             words = f"{folder} -o {folder}.index" if folder.is_dir() else f"FOLDER -o {folder}"
             raise FileNotFoundError(f"{folder} is not an index; make one with `softwarp index RUN {words}`")
         self.folder = folder
-        self.table = Table(folder / TABLE)
+        self.table = SqliteFile(folder / TABLE)
         self.table.execute(PAST)
         self.reload()
 
     @classmethod
-    def create(cls, folder: Path, *, dimensions: int, **settings: Any) -> "Store":
+    def create(cls, folder: Path, *, dimensions: int, **settings: Any) -> "IndexStore":
         """Return a new, empty store with these settings."""
         folder.mkdir(parents=True, exist_ok=True)
         with locked_folder(folder):
@@ -117,7 +118,7 @@ class Store:
                 for table in ("past", "thumbnails"):
                     self.table.executemany(f"DELETE FROM {table} WHERE id = ?", over)
 
-    def append(self, vectors: Vectors, items: Sequence[NewItem]) -> None:
+    def append(self, vectors: Vectors, items: Sequence[NewImage]) -> None:
         """Add a row per item, safe on disk when this returns; an item of the same path is replaced."""
         self._check(vectors, items)
         first, start = int(self.settings["next_id"]), int(self.settings["rows"])
@@ -237,17 +238,20 @@ class Store:
         """Return the rows of these items; both ascend together."""
         return np.searchsorted(self.ids, np.fromiter(ids, np.int64))
 
-    def items(self, ids: Sequence[int] | None = None) -> list[Item]:
+    def items(self, ids: Sequence[int] | None = None) -> list[IndexedImage]:
         """Return these items in their order, or all of them by id; an unknown one is a ValueError."""
         if ids is None:
             return [_item(row) for row in self.table.execute(f"SELECT * FROM {self._seen} ORDER BY id")]
-        found: list[Item] = []
-        for each in ids:
-            row = self.table.execute(f"SELECT * FROM {self._seen} WHERE id = ?", [int(each)])
-            if not row:
-                raise ValueError(f"{self.folder} has no image with id {each}")
-            found.append(_item(row[0]))
-        return found
+        found = self.find(ids)
+        unknown = [each for each in ids if each not in found]
+        if unknown:
+            raise ValueError(f"{self.folder} has no image with id {unknown[0]}")
+        return [found[each] for each in ids]
+
+    def find(self, ids: Iterable[int]) -> dict[int, IndexedImage]:
+        """Return those of these items that there are, by id, with one statement however many they are."""
+        rows = self.table.execute(f"SELECT * FROM {self._seen} WHERE id IN {AMONG}", [_numbers(ids)])
+        return {row[0]: _item(row) for row in rows}
 
     def select(self, where: Iterable[tuple[str, str]]) -> list[int]:
         """Return the ids, ascending, of the items for which all hold: (`class`, name) or (`path`, glob)."""
@@ -283,11 +287,17 @@ class Store:
 
     def thumbnail(self, number: int) -> bytes:
         """Return the thumbnail of an item, a JPEG."""
-        query = f"SELECT jpeg FROM thumbnails WHERE id IN (SELECT id FROM {self._seen} WHERE id = ?)"
-        found = self.table.execute(query, [int(number)])
+        found = self.thumbnails([number])
         if not found:
             raise ValueError(f"{self.folder} has no thumbnail of id {number}")
-        return bytes(found[0][0])
+        return found[number]
+
+    def thumbnails(self, ids: Iterable[int]) -> dict[int, bytes]:
+        """Return the thumbnails of those of these items that have one, by id."""
+        query = (
+            f"SELECT id, jpeg FROM thumbnails WHERE id IN (SELECT id FROM {self._seen} WHERE id IN {AMONG})"
+        )
+        return {number: bytes(jpeg) for number, jpeg in self.table.execute(query, [_numbers(ids)])}
 
     def search_file(self) -> Path | None:
         """Return the file of the approximate index; None if there is none, or only a part of it."""
@@ -326,7 +336,7 @@ class Store:
         found = settings_of(self.table.path, self.table.execute(query))
         return all(found.get(name) == self.settings.get(name) for name in ("generation", "search"))
 
-    def _check(self, vectors: Vectors, items: Sequence[NewItem]) -> None:
+    def _check(self, vectors: Vectors, items: Sequence[NewImage]) -> None:
         """Refuse what does not belong together before anything is written."""
         shape = (len(items), self.settings["dimensions"])
         if vectors.shape != shape:
@@ -420,11 +430,17 @@ def _copy(array: NDArray[Any], rows: Rows, path: Path) -> None:
         _write(path, start, array[rows[start : start + BLOCK]])
 
 
-def _encoded(item: NewItem, corrected: Mapping[bytes, bytes]) -> tuple[bytes, bytes | None, bytes]:
+def _encoded(item: NewImage, corrected: Mapping[bytes, bytes]) -> tuple[bytes, bytes | None, bytes]:
     path = os.fsencode(item.path)
     return path, corrected.get(path, None if item.label is None else os.fsencode(item.label)), item.digest
 
 
-def _item(row: tuple[int, bytes, bytes | None, bytes]) -> Item:
+def _numbers(ids: Iterable[int]) -> str:
+    return json.dumps([int(each) for each in ids])
+
+
+def _item(row: tuple[int, bytes, bytes | None, bytes]) -> IndexedImage:
     number, path, label, digest = row
-    return Item(number, os.fsdecode(path), None if label is None else os.fsdecode(label), digest.hex())
+    return IndexedImage(
+        number, os.fsdecode(path), None if label is None else os.fsdecode(label), digest.hex()
+    )

@@ -44,7 +44,7 @@ CURES = {
 }
 
 
-class Table:
+class SqliteFile:
     """The file, open for reading and writing from any thread."""
 
     def __init__(self, path: Path) -> None:
@@ -94,7 +94,7 @@ def create_table(path: Path, settings: dict[str, Any]) -> None:
     """Make the file with these settings, by renaming: a folder without it is no index yet."""
     new = path.with_name(f".{path.name}")
     new.unlink(missing_ok=True)
-    table = Table(new)
+    table = SqliteFile(new)
     try:
         for statement in filter(str.strip, SCHEMA.split(";")):
             table.execute(statement)

@@ -21,7 +21,7 @@ from softwarp.index.faiss_index import (
     tune,
     write_index,
 )
-from softwarp.index.store import NewItem, Store, Vectors
+from softwarp.index.store import IndexStore, NewImage, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ class Changes:
     notes: list[str] = field(default_factory=list)  # what was left out, and how classes are named
 
 
-def as_stored(store: Store, vectors: "NDArray[Any] | Tensor", names: Sequence[str] = ()) -> Vectors:
+def as_stored(store: IndexStore, vectors: "NDArray[Any] | Tensor", names: Sequence[str] = ()) -> Vectors:
     """Return vectors as the store holds them: checked, and of unit length for cosine.
 
     Args:
@@ -71,7 +71,7 @@ def _refuse(wrong: NDArray[np.bool_], names: Sequence[str], what: str) -> None:
         raise ValueError(f"{whose} holds {what}, which cannot be searched; leave that image out")
 
 
-def fingerprint(model: "EmbeddingModel") -> str:
+def weights_digest(model: "EmbeddingModel") -> str:
     """Return a digest of the model's weights."""
     digest = hashlib.sha256()
     for name, tensor in model.network.state_dict().items():
@@ -81,7 +81,7 @@ def fingerprint(model: "EmbeddingModel") -> str:
 
 
 def embed_into(
-    store: Store,
+    store: IndexStore,
     model: "EmbeddingModel",
     files: Mapping[str, Path],
     *,
@@ -105,13 +105,13 @@ def embed_into(
     bar = Work(on_event, "embedding", total=len(todo))
     for batch in embed_files(model, todo, known=lambda path: before.get(names[path]), thumbnails=thumbnails):
         items = [
-            NewItem(
+            NewImage(
                 name,
                 labels.get(name) or class_of(name, depth=depth, splits=splits),
                 each.digest,
                 each.thumbnail,
             )
-            for each, name in ((each, names[each.path]) for each in batch.pictures)
+            for each, name in ((each, names[each.path]) for each in batch.files)
         ]
         if items:
             store.append(as_stored(store, batch.vectors, [item.path for item in items]), items)
@@ -131,7 +131,7 @@ def embed_into(
     return changes
 
 
-def settle(store: Store, on_event: OnEvent | None = None) -> None:
+def compact_and_index(store: IndexStore, on_event: OnEvent | None = None) -> None:
     """Write the files again if many rows were removed, and bring the faiss index up to date."""
     if len(store.removed) > REMOVED * len(store.ids):
         store.compact()
@@ -148,12 +148,12 @@ def settle(store: Store, on_event: OnEvent | None = None) -> None:
     store.sweep()
 
 
-def _is_whole(store: Store) -> bool:
+def _is_whole(store: IndexStore) -> bool:
     path = store.search_file()
     return path is not None and open_mapped(path) is not None
 
 
-def _write_faiss(store: Store, kind: str, on_event: OnEvent | None) -> None:
+def _write_faiss(store: IndexStore, kind: str, on_event: OnEvent | None) -> None:
     """Extend the faiss index, or build it, and measure its recall."""
     total, index = len(store.ids), None
     bar = Work(on_event, f"building {kind}", total=total)

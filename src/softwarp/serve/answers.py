@@ -22,7 +22,7 @@ class Health(BaseModel):
     images: int = Field(description="How many images there are.")
 
 
-class Picture(BaseModel):
+class ShownImage(BaseModel):
     """An image of the index. Letters of names that cannot be printed are escaped."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -32,13 +32,13 @@ class Picture(BaseModel):
     label: str | None = Field(alias="class", description="The name of its class; null if it has none.")
 
 
-class Neighbour(Picture):
+class ShownNeighbour(ShownImage):
     """An image and how far away it is."""
 
     distance: float = Field(description="In the distance of the index: 0 is the same.")
 
 
-class Result(Neighbour):
+class ShownResult(ShownNeighbour):
     """An image that was found."""
 
     same_file: bool = Field(description="Whether its file is the query's, byte by byte; then it has no vote.")
@@ -58,7 +58,7 @@ class Found(BaseModel):
     """The nearest images and their classes."""
 
     distance: str = Field(description="How images are compared: euclidean, or cosine (1 - cos).")
-    results: list[Result] = Field(description="The images found, nearest first.")
+    results: list[ShownResult] = Field(description="The images found, nearest first.")
     votes: list[Votes] = Field(description="The classes of the results, the most frequent first.")
 
 
@@ -88,7 +88,7 @@ class Sample(BaseModel):
     """Some of the images that match a filter."""
 
     total: int = Field(description="How many match.")
-    images: list[Picture] = Field(description="Spread evenly over them.")
+    images: list[ShownImage] = Field(description="Spread evenly over them.")
 
 
 class Ids(BaseModel):
@@ -129,7 +129,7 @@ class MapStatus(Status):
 class DuplicateGroup(BaseModel):
     """Images that are nearly the same."""
 
-    images: list[Neighbour] = Field(description="Each with its distance to the first.")
+    images: list[ShownNeighbour] = Field(description="Each with its distance to the first.")
 
 
 class DuplicateList(Status):
@@ -149,7 +149,7 @@ class NewLabel(BaseModel):
     )
 
 
-class Corrected(Picture):
+class Corrected(ShownImage):
     """An image of the index, and the class that somebody has given it."""
 
     corrected: str | None = Field(description="Not yet in the index; null if there is no correction.")
@@ -163,7 +163,7 @@ class CorrectionList(BaseModel):
     command: str = Field(description="What applies them, in the folder of the index.")
 
 
-class Outlier(Corrected):
+class ShownOutlier(Corrected):
     """An image whose neighbours are of another class."""
 
     suggested: str = Field(description="The class that most of its neighbours vote for.")
@@ -173,7 +173,7 @@ class Outlier(Corrected):
 class OutlierList(Status):
     """How far the search for outliers is, and what it has found."""
 
-    images: list[Outlier] = Field([], description="At most a hundred, the surest first.")
+    images: list[ShownOutlier] = Field([], description="At most a hundred, the surest first.")
     count: int = Field(0, description="How many there are in all.")
 
 

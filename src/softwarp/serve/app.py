@@ -15,8 +15,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
 from softwarp.files import printable
+from softwarp.index.content import digest_of
 from softwarp.index.corrections import Corrections
-from softwarp.index.embed_files import digest_of
 from softwarp.index.index import Index
 from softwarp.serve import answers, lookup
 from softwarp.serve.batches import Batches
@@ -141,9 +141,8 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
             index = live.now()
             ids = lookup.matching(index, where)
             chosen = sorted({ids[place * len(ids) // count] for place in range(count)}) if ids else []
-            return answers.Sample(
-                total=len(ids), images=[lookup.picture(lookup.item_of(index, each)) for each in chosen]
-            )
+            images = [lookup.picture(item) for item in lookup.items_of(index, chosen)]
+            return answers.Sample(total=len(ids), images=images)
 
         return await work(choose)
 
@@ -153,7 +152,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
         return await work(lambda: answers.Ids(ids=lookup.matching(live.now(), where)))
 
     @routes.get("/images/{number}")
-    def image(number: Id) -> answers.Picture:
+    def image(number: Id) -> answers.ShownImage:
         """Path and class of an image."""
         return lookup.picture(lookup.item_of(live.now(), number))
 

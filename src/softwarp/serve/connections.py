@@ -1,4 +1,9 @@
-"""Connections that are closed when a request does not arrive, or when the server stops."""
+"""Connections that are closed when a request does not arrive, or when the server stops.
+
+uvicorn's own limits do not do that: `timeout_keep_alive` counts only after an answer, so half a head is
+waited for without end, and each such connection counts for `limit_concurrency`, so that a few of them have
+everybody else refused. A test in tests/serve/test_server.py fails once uvicorn closes them itself.
+"""
 
 import asyncio
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from softwarp.events import Event, OnEvent, Progress
-from softwarp.index.index import Index, open_index
+from softwarp.index.index import Index
 
 
 class LiveIndex:
@@ -23,15 +23,12 @@ class LiveIndex:
 
     def _reopen(self) -> None:
         try:
-            index = open_index(self._index.folder)
+            self._index = self._index.reopen()
         except (OSError, ValueError):  # damaged, or no longer there: what is open still answers
             return
-        if "_model" in self._index.__dict__:
-            index.__dict__["_model"] = self._index.model()
-        self._index = index
 
 
-class Job:
+class BackgroundWork:
     """Long work in a thread of its own, with its progress, and its result or why there is none."""
 
     def __init__(self, work: Callable[[OnEvent], Any]) -> None:

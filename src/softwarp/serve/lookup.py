@@ -4,8 +4,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from PIL import Image
 from softwarp.data.decode import image_size, open_image, read_image
 from softwarp.files import printable
 from softwarp.index.index import Index
-from softwarp.index.store import Item
-from softwarp.serve.answers import About, ClassCount, Found, Picture, Result, Votes
+from softwarp.index.store import IndexedImage
+from softwarp.serve.answers import About, ClassCount, Found, ShownImage, ShownResult, Votes
 from softwarp.serve.limits import Limits
 
 LONGEST = 300  # letters of a filter
@@ -91,32 +90,27 @@ def nearest(
         but: the id of an image that is left out.
     """
     try:
-        ids, distances = index.search(vector, k + 1 if but else k, where=conditions(index, where))
+        ids, distances = index.nearest(vector, k + 1 if but else k, where=conditions(index, where))
     except UnicodeError:
         raise HTTPException(400, "the filter is not Unicode") from None
     pairs = [pair for pair in zip(ids[0].tolist(), distances[0].tolist(), strict=True) if pair[0] != but]
-    results = neighbours(index, pairs[:k], digest)
+    results = neighbours(index.store.find(number for number, _ in pairs), pairs[:k], digest)
     return Found(distance=index.distance, results=results, votes=votes(results))
 
 
-def neighbours(index: Index, pairs: Iterable[tuple[int, float]], digest: str = "") -> list[Result]:
-    """Return images with their distances; those removed meanwhile are left out."""
-    found = []
-    for number, distance in pairs:
-        for item in items_of(index, [number]):
-            same = bool(digest) and item.digest == digest  # vectors from elsewhere have no digest
-            found.append(Result(**_fields(item), distance=distance, same_file=same))
-    return found
+def neighbours(
+    items: Mapping[int, IndexedImage], pairs: Iterable[tuple[int, float]], digest: str = ""
+) -> list[ShownResult]:
+    """Return images with their distances; those removed meanwhile, which `items` lacks, are left out."""
+    there = [(items[number], distance) for number, distance in pairs if number in items]
+    return [
+        # Vectors from elsewhere have no digest.
+        ShownResult(**_fields(item), distance=distance, same_file=bool(digest) and item.digest == digest)
+        for item, distance in there
+    ]
 
 
-def items_of(index: Index, ids: Iterable[int]) -> Iterator[Item]:
-    """Yield the items with these ids; those removed meanwhile are left out."""
-    for number in ids:
-        with suppress(ValueError):
-            yield index.item(number)
-
-
-def votes(results: Sequence[Result]) -> list[Votes]:
+def votes(results: Sequence[ShownResult]) -> list[Votes]:
     """Return the classes of neighbours, the most frequent first; of equally frequent ones the nearer."""
     voters = [each for each in results if each.label is not None and not each.same_file]
     counts = Counter(each.label for each in voters)
@@ -125,17 +119,23 @@ def votes(results: Sequence[Result]) -> list[Votes]:
     return [Votes(label=label, count=counts[label], nearest=nearest[label]) for label in ordered]
 
 
-def item_of(index: Index, number: int) -> Item:
+def item_of(index: Index, number: int) -> IndexedImage:
     """Return the item with that id, or answer that there is none."""
-    try:
-        return index.item(number)
-    except ValueError:
-        raise HTTPException(404, f"no image has the id {number}") from None
+    return items_of(index, [number])[0]
 
 
-def picture(item: Item) -> Picture:
+def items_of(index: Index, ids: Sequence[int]) -> list[IndexedImage]:
+    """Return the items with these ids, or answer that there is none for one of them."""
+    found = index.store.find(ids)
+    unknown = [number for number in ids if number not in found]
+    if unknown:
+        raise HTTPException(404, f"no image has the id {unknown[0]}")
+    return [found[number] for number in ids]
+
+
+def picture(item: IndexedImage) -> ShownImage:
     """Return an item as it is shown."""
-    return Picture(**_fields(item))
+    return ShownImage(**_fields(item))
 
 
 def vector_of(index: Index, number: int) -> NDArray[np.float32]:
@@ -165,12 +165,11 @@ def as_csv(index: Index, ids: Iterable[int]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "path", "class"])
-    for number in dict.fromkeys(ids):
-        item = item_of(index, number)
+    for item in items_of(index, list(dict.fromkeys(ids))):
         writer.writerow([item.id, item.path, item.label or ""])
     return text.getvalue().encode("utf-8", "surrogateescape")
 
 
-def _fields(item: Item) -> dict[str, Any]:
+def _fields(item: IndexedImage) -> dict[str, Any]:
     label = None if item.label is None else printable(item.label)
     return {"id": item.id, "path": printable(item.path), "label": label}

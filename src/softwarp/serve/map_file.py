@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from softwarp.files import printable
-from softwarp.index.store import Rows, Store, Vectors
+from softwarp.index.store import IndexStore, Rows, Vectors
 
 NAME = "map.sqlite"
 LARGEST = 100_000  # images on a map; of more, a sample is shown
@@ -57,7 +57,7 @@ class MapFile:
         return bytes(found[0])
 
 
-def open_map(store: Store) -> MapFile | None:
+def open_map(store: IndexStore) -> MapFile | None:
     """Return the map of an index, if there is one and it shows what the index holds now."""
     path = store.folder / NAME
     if not path.exists():
@@ -69,14 +69,14 @@ def open_map(store: Store) -> MapFile | None:
     return found if found.about["version"] == version_of(store) else None
 
 
-def version_of(store: Store) -> str:
+def version_of(store: IndexStore) -> str:
     """Return a name for the content of an index."""
     digest = hashlib.sha256(np.ascontiguousarray(shown(store)).data)
     digest.update(b"%d" % changes if (changes := store.settings.get("relabelled", 0)) else b"")
     return digest.hexdigest()[:16]
 
 
-def shown(store: Store) -> Rows:
+def shown(store: IndexStore) -> Rows:
     """Return the ids of the images that are on the map: all, or an even sample."""
     ids = np.asarray(store.ids[store.live_rows()])
     return ids[np.linspace(0, len(ids) - 1, LARGEST).astype(np.int64)] if len(ids) > LARGEST else ids
@@ -84,7 +84,7 @@ def shown(store: Store) -> Rows:
 
 def write_map(folder: Path, progress: Progress) -> None:
     """Make the map of an index; it appears when it is whole."""
-    store = Store(folder)
+    store = IndexStore(folder)
     ids, version = shown(store), version_of(store)
     method = "umap" if len(ids) >= FEW and has_umap() else "pca"
     places = lay_out(np.asarray(store.vectors[store.rows_of(ids)]), method, progress)
@@ -223,7 +223,7 @@ def _along_curve(places: Places) -> Rows:
     return keys
 
 
-def atlases(store: Store, ids: Rows, progress: Progress) -> Iterator[tuple[bytes, Colours]]:
+def atlases(store: IndexStore, ids: Rows, progress: Progress) -> Iterator[tuple[bytes, Colours]]:
     """Yield pages of small square thumbnails, as JPEGs, with the average colour of each thumbnail."""
     for start in range(0, len(ids), COLUMNS**2):
         part = ids[start : start + COLUMNS**2].tolist()
@@ -241,7 +241,7 @@ def atlases(store: Store, ids: Rows, progress: Progress) -> Iterator[tuple[bytes
         yield content.getvalue(), colours
 
 
-def _tile(store: Store, number: int) -> Image.Image | None:
+def _tile(store: IndexStore, number: int) -> Image.Image | None:
     try:
         image = Image.open(io.BytesIO(store.thumbnail(number)))
         image.draft("RGB", (TILE, TILE))

@@ -15,34 +15,34 @@ from softwarp.files import printable
 from softwarp.index.corrections import Corrections
 from softwarp.index.index import Index
 from softwarp.serve import answers, labels, lookup
-from softwarp.serve.live import Job, LiveIndex
+from softwarp.serve.live import BackgroundWork, LiveIndex
 from softwarp.serve.map_file import MapFile, open_map
 
 SHOWN = 100  # entries of a list in one answer
 Start = Annotated[int, Query(ge=0, le=answers.LARGEST_ID, description="How many to pass over.")]
 
 
-class Jobs:
+class WorkByName:
     """Work on the whole index by name, done once and again when the index has changed."""
 
     def __init__(self, live: LiveIndex) -> None:
         self._live, self._lock = live, threading.Lock()
-        self._jobs: dict[str, tuple[Index, Job]] = {}
+        self._jobs: dict[str, tuple[Index, BackgroundWork]] = {}
 
-    def of(self, name: str, work: Callable[[Index, OnEvent], Any]) -> tuple[Index, Job]:
+    def of(self, name: str, work: Callable[[Index, OnEvent], Any]) -> tuple[Index, BackgroundWork]:
         """Return the work of that name, which is started if need be, and the index it is about."""
         with self._lock:
             index = self._live.now()
             about, job = self._jobs.get(name, (None, None))
             if about is None or job is None or (about is not index and not job.working):
-                self._jobs[name] = index, Job(lambda on_event: work(index, on_event))
+                self._jobs[name] = index, BackgroundWork(lambda on_event: work(index, on_event))
             return self._jobs[name]
 
 
 def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
     """Return the routes under /api for the map, duplicates and outliers of an index."""
     routes = APIRouter(prefix="/api")
-    jobs = Jobs(live)
+    jobs = WorkByName(live)
 
     @routes.get("/map")
     def status() -> answers.MapStatus:
@@ -79,31 +79,30 @@ def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
     @routes.get("/duplicates")
     def duplicates(start: Start = 0) -> answers.DuplicateList:
         """Groups of near-duplicates, the surest first, a hundred at a time."""
-        index, job = jobs.of("duplicates", _duplicates)
+        index, job = jobs.of("duplicates", lambda index, on_event: index.duplicates(on_event=on_event))
         groups = job.result.groups if job.result else []
-        shown = [
-            answers.DuplicateGroup(
-                images=lookup.neighbours(index, zip(group.ids, group.distances, strict=True))
-            )
-            for group in groups[start : start + SHOWN]
-        ]
+        page = groups[start : start + SHOWN]
+        items = index.store.find(number for group in page for number in group.ids)
+        pairs = (zip(group.ids, group.distances, strict=True) for group in page)
+        shown = [answers.DuplicateGroup(images=lookup.neighbours(items, each)) for each in pairs]
         return answers.DuplicateList(**job.status(), groups=shown, count=len(groups))
 
     @routes.get("/outliers")
     def outliers(start: Start = 0) -> answers.OutlierList:
         """Images whose neighbours are of another class, the surest first, a hundred at a time."""
-        index, job = jobs.of("outliers", _outliers)
-        found = job.result or []
-        corrected = labels.read(corrections)
+        index, job = jobs.of("outliers", lambda index, on_event: index.outliers(on_event=on_event))
+        found = job.result.rows if job.result else ()
+        corrected, page = labels.read(corrections), found[start : start + SHOWN]
+        items = index.store.find(row.id for row in page)
         shown = [
-            answers.Outlier(
-                **dict(lookup.picture(item)),
-                corrected=printable(corrected[item.path]) if item.path in corrected else None,
+            answers.ShownOutlier(
+                **dict(lookup.picture(items[row.id])),
+                corrected=printable(corrected[row.path]) if row.path in corrected else None,
                 suggested=printable(row.suggested),
                 score=row.score,
             )
-            for row in found[start : start + SHOWN]
-            for item in lookup.items_of(index, [row.id])
+            for row in page
+            if row.id in items
         ]
         return answers.OutlierList(**job.status(), images=shown, count=len(found))
 
@@ -128,15 +127,3 @@ def make_map(index: Index, on_event: OnEvent) -> MapFile:
     if found is None:
         raise ValueError(last or "the index has changed meanwhile; ask again")
     return found
-
-
-def _duplicates(index: Index, on_event: OnEvent) -> Any:
-    from softwarp.index.insights import duplicates
-
-    return duplicates(index, on_event=on_event)
-
-
-def _outliers(index: Index, on_event: OnEvent) -> Any:
-    from softwarp.index.insights import outliers
-
-    return outliers(index, on_event=on_event)

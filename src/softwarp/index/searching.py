@@ -1,0 +1,55 @@
+"""The rows of a store that are nearest to a vector, by a scan or by faiss, and those that a filter allows."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softwarp.index.faiss_index import FEW, SPARE, Effort, Mask, Rows, Vectors, nearest, probe, scan
+from softwarp.index.store import IndexStore
+
+
+def nearest_rows(
+    store: IndexStore, graph: Any, queries: Vectors, k: int, allowed: Mask | None
+) -> tuple[NDArray[np.float64], Rows]:
+    """Return Euclidean distances and rows [Q, k].
+
+    Args:
+        graph: the faiss index; None to scan.
+        allowed: the rows that may be found, at least k; None for all.
+    """
+    distances, rows = nearest(queries, store.vectors, _candidates(store, graph, queries, k, allowed), k)
+    short = (rows < 0).any(axis=1)  # a graph may offer fewer than k that a filter lets through
+    if short.any():
+        candidates = scan(queries[short], store.vectors, k + SPARE, allowed)
+        distances[short], rows[short] = nearest(queries[short], store.vectors, candidates, k)
+    if (rows < 0).any():
+        raise ValueError(
+            f"vectors of {store.folder} are too large to compare; scale them, and build it again"
+        )
+    return distances, rows
+
+
+def allowed_rows(store: IndexStore, where: Sequence[tuple[str, str]]) -> Mask | None:
+    """Return which rows may be found; None for all."""
+    if not where and not len(store.removed):
+        return None
+    for name, value in where:
+        if name == "class" and value not in (known := store.classes()):
+            near = get_close_matches(value, known, n=1)
+            answer = f"did you mean {near[0]!r}?" if near else f"it has {len(known):,} others"
+            raise ValueError(f"no class of {store.folder} is called {value!r}; {answer}")
+    mask = np.zeros(len(store.ids), bool)
+    mask[store.rows_of(store.select(where)) if where else store.live_rows()] = True
+    return mask
+
+
+def _candidates(store: IndexStore, graph: Any, queries: Vectors, k: int, allowed: Mask | None) -> Rows:
+    if graph is None or k == 0 or (allowed is not None and allowed.mean() < FEW):
+        return scan(queries, store.vectors, k + SPARE if k else 0, allowed)
+    start, effort = store.settings["indexed"], Effort(store.settings["kind"], store.settings["effort"])
+    near = probe(graph, effort, queries, k, None if allowed is None else allowed[:start])
+    tail = scan(queries, store.vectors[start:], k + SPARE, None if allowed is None else allowed[start:])
+    return np.concatenate([near, np.where(tail < 0, -1, tail + start)], axis=1)
