@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import softwarp
-from softwarp.export.check import check_images, compare
+from softwarp.export.check import compare, images_to_check
 from softwarp.export.formats import (
     LINEAR,
     Forward,
@@ -105,7 +105,7 @@ def measure(model: EmbeddingModel, images: Tensor) -> dict[str, dict[str, float]
 def judge(folder: Path) -> dict[str, Any]:
     """A finished run exported to ONNX and int8: difference, neighbours and recall on its evaluated images."""
     model, run = softwarp.load(folder, device="cpu"), Run(folder)
-    images = check_images(folder, model, count=WHOLE)
+    images = images_to_check(folder, model, count=WHOLE)
     content = to_onnx(model)
     whole, small = (compare(run_onnx(each), model, images) for each in (content, quantise(content).content))
     assert whole.recall is not None

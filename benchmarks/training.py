@@ -96,7 +96,7 @@ def main() -> None:
     recipe = parse_recipe(override(read_settings(find_recipe(options.recipe)), changes))
     folder = Path(tempfile.mkdtemp())
     accelerator = start_accelerator(recipe, folder)
-    source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    source = load_source(recipe.data, recipe.evaluation.plan())
     job = prepare(recipe, Run.create(folder, recipe), accelerator, source)
     stream = job.stream()
     images = torch.randn(job.batch_size, job.model.backbone.in_channels, recipe.data.crop, recipe.data.crop)

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from softwarp import LOSSES, build_loss, retrieval_metrics
+from softwarp import LOSSES, build_loss
 from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies
+from softwarp.metrics import retrieval_metrics
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import change_loss
 from softwarp.recipe.schema import parse_recipe
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 class StudentLoss(nn.Module):
@@ -78,7 +79,7 @@ def main(steps: int = 200) -> float:
 
 def train_on_glyphs(folder: Path = Path("runs/student")) -> float:
     settings = change_loss(read_settings(find_recipe("glyphs_euclidean_softmax")), "student")
-    run = train(parse_recipe(settings), folder, resume=True)
+    run = train_recipe(parse_recipe(settings), folder, resume=True)
     recall: float = run.result().metrics["recall@1"]
     print(f"Recall@1 {recall:.3f} on characters never seen: {run.folder}")
     return recall

@@ -12,7 +12,14 @@ from matplotlib.figure import Figure
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.recipe.schema import parse_recipe
-from softwarp.studies.variants import Seeds, Words, seeds_of, settings_of, summarise_variants, train_variants
+from softwarp.studies.variants import (
+    Seeds,
+    Words,
+    seeds_of,
+    settings_of_words,
+    summarise_variants,
+    train_variants,
+)
 from softwarp.tables import Row, Table, metric_table
 
 PAPER = "not in the paper"
@@ -23,7 +30,7 @@ def main(
     words: Words = None, seeds: Seeds = 3, *, output: Path, quick: bool, on_event: OnEvent | None = None
 ) -> dict[str, Any]:
     """Train with 2, 4 and 8 samples per class in batches of 128."""
-    base = settings_of(words or (), glyphs=("data.max_classes=200",), quick=quick)
+    base = settings_of_words(words or (), glyphs=("data.max_classes=200",), quick=quick)
     variants = {
         f"{128 // samples}x{samples}": parse_recipe(
             base | {"batches": {"classes": 128 // samples, "samples": samples}}

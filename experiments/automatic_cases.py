@@ -23,7 +23,7 @@ from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import override
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.run import environment
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 from softwarp.tuning.search import search
 from softwarp.tuning.space import Parameter
 
@@ -71,7 +71,7 @@ def study(place: Path, on_event: OnEvent | None, *, case: str, trials: int) -> N
     """Write MAP@R of the automatic warp and of all trials in a case."""
     fixed = recipe_for(case, automatic=False)
     found = search(fixed, place / "search", trials=trials, space=SPACE, prune=False, on_event=on_event)
-    run = train(recipe_for(case, automatic=True), place / "automatic", resume=True, on_event=on_event)
+    run = train_recipe(recipe_for(case, automatic=True), place / "automatic", resume=True, on_event=on_event)
     value, best = run.result().metrics["map@r"], found.best
     row = {
         "case": case,

@@ -31,8 +31,8 @@ from softwarp.recipe.overrides import override
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.repeats import summarise
 from softwarp.runs.run import environment
-from softwarp.training.train import train
-from softwarp.tuning.search import Study, apply, search
+from softwarp.training.train import train_recipe
+from softwarp.tuning.search import Study, search, with_settings
 from softwarp.tuning.space import on_bounds
 
 RESULT = Path("results/automatic_warp.json")
@@ -109,7 +109,7 @@ def study(
     recipe, found, name = recipe_for(data, row, start, given), "", f"{row} from {start}"
     if row.startswith("tuned"):
         found = tuned(data, row, start, folder, given, bars)
-        recipe = apply(recipe, kept(data, "searches")[found]["best"]["settings"])
+        recipe = with_settings(recipe, kept(data, "searches")[found]["best"]["settings"])
     key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
     made = {other: row for other, row in kept(data, "rows").items() if in_full(row["recipe"]) == in_full(key)}
     if made:
@@ -119,7 +119,9 @@ def study(
     results = []
     for seed in range(DATA[data]["seeds"]):
         seeded = recipe.model_copy(update={"seed": seed})
-        results.append(train(seeded, folder / data / name / str(seed), resume=True, on_event=bars).result())
+        results.append(
+            train_recipe(seeded, folder / data / name / str(seed), resume=True, on_event=bars).result()
+        )
     repeats = summarise(results)
     figures = {
         part: {metric: getattr(repeats, part)[metric] for metric in METRICS}

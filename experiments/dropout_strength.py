@@ -28,7 +28,7 @@ def main(root: Annotated[Path, typer.Argument(help="Folder of CUB-200-2011.")]) 
     recipe = read_recipe(find_recipe("cub_lite"))
     data = recipe.data.model_copy(update={"root": str(root)})
     with freed_memory_kept():
-        source = load_source(plan=recipe.evaluation.plan(), **data.model_dump(exclude={"workers"}))
+        source = load_source(data, recipe.evaluation.plan())
         model = load("efficientnet_lite0")
         found = {
             percent: retrieval_of(model, source, "dropout", percent, 0)["recall@1"] for percent in PERCENT

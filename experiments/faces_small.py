@@ -35,7 +35,7 @@ from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import override
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.run import environment
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 LOSSES: dict[str, dict[str, Any]] = {
     "warped_softmax": {"alpha": "auto", "scale": "auto"},
@@ -238,7 +238,7 @@ def study(
     rows, checks = pixel_rows(sets), dict[str, Any]()
     for loss in LOSSES:
         runs = {
-            part: train(
+            part: train_recipe(
                 recipe_for(loss, table, changes), folder / loss / part, resume=True, on_event=on_event
             )
             for part, table in tables.items()

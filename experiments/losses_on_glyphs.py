@@ -25,8 +25,8 @@ from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import change_loss, override
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.run import environment
-from softwarp.training.train import train
-from softwarp.tuning.search import apply, search
+from softwarp.training.train import train_recipe
+from softwarp.tuning.search import search, with_settings
 
 RESULT = Path("results/losses_on_glyphs.json")
 METRICS = ("recall@1", "map@r")
@@ -47,12 +47,12 @@ def recipe_for(name: str) -> Recipe:
 def study(name: str, folder: Path, trials: int, on_event: OnEvent | None = None) -> dict[str, Any]:
     """Return what a loss reached: with its defaults on validation classes, with its best on test classes."""
     recipe = recipe_for(name)
-    default = train(recipe, folder / "defaults" / name, resume=True, on_event=on_event).result()
+    default = train_recipe(recipe, folder / "defaults" / name, resume=True, on_event=on_event).result()
     best = search(recipe, folder / "search" / name, trials=trials, prune=False, on_event=on_event).best
     settings = best.settings if best.value > default.metrics["map@r"] else {}
-    final = apply(recipe, settings)
+    final = with_settings(recipe, settings)
     final = final.model_copy(update={"evaluation": final.evaluation.model_copy(update={"split": "test"})})
-    run = train(final, folder / f"best_of_{trials}" / name, resume=True, on_event=on_event)
+    run = train_recipe(final, folder / f"best_of_{trials}" / name, resume=True, on_event=on_event)
     return {
         **_metrics(run.result().metrics),
         "settings": settings,

@@ -136,7 +136,9 @@ def test_a_stopped_demo_says_what_is_kept_and_how_to_resume(monkeypatch, tmp_pat
     assert line.endswith(f": softwarp demo --quick --output {tmp_path}")
 
 
-@pytest.mark.parametrize("early", ["softwarp.recipe.files.find_recipe", "softwarp.training.train.train"])
+@pytest.mark.parametrize(
+    "early", ["softwarp.recipe.load.find_recipe", "softwarp.training.entry.train_recipe"]
+)
 def test_a_run_stopped_before_it_began_says_so(monkeypatch, tmp_path, early):
     def stop(*_, **__):
         raise KeyboardInterrupt

@@ -14,58 +14,60 @@ from softwarp.recipe.files import read_settings
 from softwarp.recipe.overrides import dump_recipe
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
-from softwarp.training.train import StoppedError, train
+from softwarp.training.train import StoppedError, train_recipe
 
 
 def test_a_folder_in_use_is_refused_and_stays_as_it_is(tmp_path):
     run = Run(tmp_path)
     with run.locked(), pytest.raises(ValueError, match=r"another process.*--output"):
-        train(tiny(), tmp_path)
+        train_recipe(tiny(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_flipped_bit_in_the_checkpoint_is_reported_and_the_end_is_the_same(tmp_path):
     every = {"checkpoint_minutes": 1e-6}
-    whole = train(tiny(**every), tmp_path / "whole")
+    whole = train_recipe(tiny(**every), tmp_path / "whole")
     with pytest.raises(StoppedError):
-        train(tiny(**every), tmp_path / "cut", on_event=Steps(8, lambda: signal.raise_signal(signal.SIGINT)))
+        train_recipe(
+            tiny(**every), tmp_path / "cut", on_event=Steps(8, lambda: signal.raise_signal(signal.SIGINT))
+        )
     path = tmp_path / "cut" / "checkpoint.pt"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
     path.write_bytes(content)
     with pytest.warns(UserWarning, match=r"checkpoint\.pt.*the one before"):
-        again = train(tiny(**every), tmp_path / "cut", resume=True)
+        again = train_recipe(tiny(**every), tmp_path / "cut", resume=True)
     assert outcome(again) == outcome(whole)
 
 
 def test_a_lost_history_costs_nothing(tmp_path):
-    whole = train(tiny(), tmp_path / "whole")
+    whole = train_recipe(tiny(), tmp_path / "whole")
     with pytest.raises(StoppedError):
-        train(tiny(), tmp_path / "cut", on_event=Steps(8, lambda: signal.raise_signal(signal.SIGINT)))
+        train_recipe(tiny(), tmp_path / "cut", on_event=Steps(8, lambda: signal.raise_signal(signal.SIGINT)))
     (tmp_path / "cut" / "metrics.jsonl").unlink()
-    assert outcome(train(tiny(), tmp_path / "cut", resume=True)) == outcome(whole)
+    assert outcome(train_recipe(tiny(), tmp_path / "cut", resume=True)) == outcome(whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_termination_and_a_closed_terminal_save_first(tmp_path, number):
     with pytest.raises(StoppedError):
-        train(tiny(), tmp_path, on_event=Steps(8, lambda: signal.raise_signal(number)))
+        train_recipe(tiny(), tmp_path, on_event=Steps(8, lambda: signal.raise_signal(number)))
     assert Run(tmp_path).load_checkpoint()[0]["state"]["step"] == 8
 
 
 def test_half_precision_without_a_gpu_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"fp16.*bf16"):
-        train(tiny(precision="fp16"), tmp_path)
+        train_recipe(tiny(precision="fp16"), tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_names_the_option(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"file/run.*--output"):
-        train(tiny(), tmp_path / "file" / "run")
+        train_recipe(tiny(), tmp_path / "file" / "run")
 
 
 def test_no_epochs_evaluate_the_model_as_it_starts(tmp_path):
-    run = train(tiny(phases=[{**PHASE, "epochs": 0}], evaluation={"baseline": True}), tmp_path)
+    run = train_recipe(tiny(phases=[{**PHASE, "epochs": 0}], evaluation={"baseline": True}), tmp_path)
     assert run.result().epochs == 0
     assert run.result().metrics["recall@1"] > 0.1
     assert run.result().baseline["recall@1"] > 0.1
@@ -100,7 +102,7 @@ def test_yaml_that_explodes_is_refused(tmp_path):
 def test_a_run_under_nohup_is_not_stopped_by_a_closed_terminal(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        run = train(tiny(), tmp_path, on_event=Steps(8, lambda: signal.raise_signal(signal.SIGHUP)))
+        run = train_recipe(tiny(), tmp_path, on_event=Steps(8, lambda: signal.raise_signal(signal.SIGHUP)))
     finally:
         signal.signal(signal.SIGHUP, before)
     assert run.finished()

@@ -84,7 +84,7 @@ def test_elsewhere_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("command", "work"),
-    [("train", "softwarp.training.train.train"), ("demo", "softwarp.studies.demo.run_demo")],
+    [("train", "softwarp.training.entry.train_recipe"), ("demo", "softwarp.studies.demo.run_demo")],
 )
 def test_commands_keep_memory_while_they_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, work: str

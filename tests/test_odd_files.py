@@ -14,11 +14,11 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.commands.recipes import choose
+from softwarp.commands.recipes import recipe_of_words
 from softwarp.files import printable
 from softwarp.index.index import Index
 from softwarp.inference import load
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="pipes, devices, names of any bytes"),
@@ -42,7 +42,7 @@ def ends():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
+    return train_recipe(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +117,10 @@ def test_embed_and_index_use_or_name_every_file(images, run, tmp_path, command):
 
 def test_train_uses_or_names_every_file(images, tmp_path):
     root, good, broken = images
-    _, recipe = choose(QUICK, root, "test")
+    _, recipe = recipe_of_words(QUICK, root, "test")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        result = train(recipe, tmp_path / "run").result()
+        result = train_recipe(recipe, tmp_path / "run").result()
     text = "\n".join(str(each.message) for each in told)
     check_notes(text)
     assert "names that are not UTF-8, left out: 1" in text

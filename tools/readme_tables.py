@@ -8,12 +8,11 @@ from typing import Any
 from automatic_warp import LOSSES, STARTS
 from freshness import note
 
-from softwarp.fair.benchmark import Benchmark
+from softwarp.fair.benchmark_result import Benchmark, benchmark_table, search_lines
+from softwarp.fair.benchmark_result import search_table as search_of_each
 from softwarp.fair.reality_table import RealityCheck, figures_of
 from softwarp.fair.reality_table import table as table_of_reality_check
 from softwarp.files import write_text
-from softwarp.report.benchmark import benchmark_table, search_lines
-from softwarp.report.benchmark import search_table as search_of_each
 from softwarp.studies.demo import METRICS
 from softwarp.tables import Cell, Row, Table, metric_table
 

@@ -1,54 +1,66 @@
 """softwarp: deep metric learning with Realigned Softmax Warping.
 
-Names are imported when they are first used, so that the command line starts without torch.
+    model = softwarp.train("my_images", budget="10m")
+    index = softwarp.Index.build(model, "photos", "photos.index")
+    index.search("query.jpg", k=10)
+
+Names are imported when they are first used, so that `import softwarp` is free of torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softwarp.inference import load
-    from softwarp.losses import (
-        LOSSES,
-        EuclideanSoftmaxLoss,
-        ProxyNCAppLoss,
-        WarpedSoftmaxLoss,
-        build_loss,
-        softmax_loss,
-        warped_softmax_loss,
-    )
-    from softwarp.metrics import average_distance_to_proxy, clustering_metrics, retrieval_metrics
+    from softwarp import losses, metrics
+    from softwarp.evaluation import evaluate
+    from softwarp.faces.verify import verify
+    from softwarp.fair.compare import benchmark
+    from softwarp.index.index import Index
+    from softwarp.inference import EmbeddingModel, load
+    from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss, build_loss
+    from softwarp.recipe.load import load_recipe
+    from softwarp.recipe.schema import Recipe
+    from softwarp.training.entry import train
 
 _HOMES = {
     "LOSSES": "softwarp.losses",
+    "EmbeddingModel": "softwarp.inference",
     "EuclideanSoftmaxLoss": "softwarp.losses",
-    "ProxyNCAppLoss": "softwarp.losses",
+    "Index": "softwarp.index.index",
+    "Recipe": "softwarp.recipe.schema",
     "WarpedSoftmaxLoss": "softwarp.losses",
-    "average_distance_to_proxy": "softwarp.metrics",
+    "benchmark": "softwarp.fair.compare",
     "build_loss": "softwarp.losses",
-    "clustering_metrics": "softwarp.metrics",
+    "evaluate": "softwarp.evaluation",
     "load": "softwarp.inference",
-    "retrieval_metrics": "softwarp.metrics",
-    "softmax_loss": "softwarp.losses",
-    "warped_softmax_loss": "softwarp.losses",
+    "load_recipe": "softwarp.recipe.load",
+    "train": "softwarp.training.entry",
+    "verify": "softwarp.faces.verify",
 }
+_ROOMS = ("losses", "metrics")
 
 __all__ = [
     "LOSSES",
+    "EmbeddingModel",
     "EuclideanSoftmaxLoss",
-    "ProxyNCAppLoss",
+    "Index",
+    "Recipe",
     "WarpedSoftmaxLoss",
-    "average_distance_to_proxy",
+    "benchmark",
     "build_loss",
-    "clustering_metrics",
+    "evaluate",
     "load",
-    "retrieval_metrics",
-    "softmax_loss",
-    "warped_softmax_loss",
+    "load_recipe",
+    "losses",
+    "metrics",
+    "train",
+    "verify",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"softwarp.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'softwarp' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,9 +1,11 @@
 """From a model and images to embeddings, and from any embeddings to metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,7 @@ from softwarp.metrics import (
     retrieval_per_query,
 )
 from softwarp.metrics.checks import Array, Labels, numbered
+from softwarp.tables import Table, figure, figures_table, metric_title
 
 NOTHING = (torch.empty(0), torch.empty(0, dtype=torch.long))
 FAMILIES = ("retrieval", "clustering", "geometry")
@@ -111,6 +114,74 @@ def map_at_r_per_class(
     )["map@r"].cpu()
     asked = labels[~values.isnan()].unique().tolist()
     return {names[label]: float(values[labels == label].nanmean()) for label in asked}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` found; shows itself as a table."""
+
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]]  # 95%, over classes
+    distance: str
+    embeddings: tuple[int, int]
+    gallery: tuple[int, int] | None
+    classes: int
+
+    def table(self) -> Table:
+        """Return a row per metric."""
+        size = f"{self.embeddings[0]:,} embeddings of {self.classes} classes, {self.distance} distance"
+        return figures_table(self.metrics, {}, {}, title=size)
+
+    def __repr__(self) -> str:
+        figures = (f"{metric_title(name)} {figure(name, value)}" for name, value in self.metrics.items())
+        return f"Evaluation({self.table().title}: {', '.join(figures)})"
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
+def evaluate(
+    embeddings: Array | Sequence[Sequence[float]],
+    labels: Labels,
+    *,
+    gallery: Array | Sequence[Sequence[float]] | None = None,
+    gallery_labels: Labels | None = None,
+    distance: str = "euclidean",
+    metrics: Sequence[str] = ("retrieval",),
+    ks: Sequence[int] | None = None,
+    bootstrap: int = 0,
+    seed: int = 0,
+) -> Evaluation:
+    """Return how well embeddings retrieve their own class: Recall@K, R-precision, MAP@R and more.
+
+    Args:
+        embeddings: [N, D], a tensor, an array or lists; without a gallery each searches among the others.
+        labels: numbers or text, one per embedding.
+        distance: "euclidean" or "cosine"; a model's own is `model.distance`.
+        metrics: any of retrieval, clustering (NMI, AMI) and geometry.
+        bootstrap: resamples of the classes for 95% intervals; 0 for none.
+
+    >>> found = evaluate([[0.0], [1.0], [5.0], [6.0]], ["owl", "owl", "wren", "wren"])
+    >>> found.metrics["recall@1"], found.classes
+    (1.0, 2)
+    """
+    found = measure(
+        _array(embeddings),
+        labels,
+        gallery=None if gallery is None else _array(gallery),
+        gallery_labels=gallery_labels,
+        families=metrics,
+        ks=ks,
+        distance=distance,
+        bootstrap=bootstrap,
+        seed=seed,
+    )
+    sizes = {key: found[key] and tuple(found[key]) for key in ("embeddings", "gallery")}
+    return Evaluation(found["metrics"], found["intervals"], distance, classes=found["classes"], **sizes)
+
+
+def _array(values: Array | Sequence[Sequence[float]]) -> Array:
+    return values if isinstance(values, Tensor | np.ndarray) else np.asarray(values, np.float32)
 
 
 def measure(

@@ -25,8 +25,9 @@ from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
 from softwarp.models.iresnet import SIDE, IResNet
 from softwarp.models.weights import load_weights
+from softwarp.runs.choice import Choice
 from softwarp.runs.model_folder import WEIGHTS, find_model_folder, read_config
-from softwarp.runs.run import Run
+from softwarp.runs.run import Result, Run, read_json_as
 
 if TYPE_CHECKING:
     from softwarp.export.write import Exported
@@ -69,6 +70,23 @@ class EmbeddingModel:
     crop: int
     device: torch.device
     source: str = ""  # what `load` was given, if that is enough to load it again
+    folder: Path | None = None  # of the run, if it was loaded from one
+
+    @property
+    def result(self) -> Result:
+        """What the run measured: metrics, those before training, and how many classes and images."""
+        return Run(self._run_folder()).result()
+
+    @property
+    def choice(self) -> Choice | None:
+        """Why it is this model: the candidates and what held-out classes said; None if nothing was chosen."""
+        file = self._run_folder() / "choice" / "choice.json"
+        return read_json_as(Choice, file) if file.is_file() else None
+
+    def _run_folder(self) -> Path:
+        if self.folder is None:
+            raise ValueError("this model was not loaded from a run, so there is no result")
+        return self.folder
 
     def __repr__(self) -> str:
         size = self.network.embedding_size
@@ -138,10 +156,10 @@ class EmbeddingModel:
 
         >>> load("runs/birds").save_pretrained("birds", licence="mit")  # doctest: +SKIP
         """
-        from softwarp.export.check import check_images
+        from softwarp.export.check import images_to_check
         from softwarp.export.write import CHECKED, write_folder
 
-        images = check_images(self.source, self, count=CHECKED) if check else None
+        images = images_to_check(self.source, self, count=CHECKED) if check else None
         write_folder(self, Path(folder), lambda draft: load(draft).embed, licence=licence, images=images)
 
     def push_to_hub(self, name: str, *, licence: str | None = None) -> str:
@@ -320,6 +338,7 @@ def load(
         crop=GLYPH_SIZE if glyphs else recipe.data.crop,
         device=place,
         source=str(run),
+        folder=folder.folder,
     )
 
 

@@ -5,11 +5,12 @@ Metrics are percentages, the best is bold, a second best may be underlined.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from softwarp.files import printable
+from softwarp.files import printable, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -240,6 +241,32 @@ class Row:
     mean: Mapping[str, float]
     deviation: Mapping[str, float] = field(default_factory=dict)
     ranked: bool = True  # whether it may be the best
+
+
+def figures_table(
+    mean: Mapping[str, float],
+    deviation: Mapping[str, float],
+    before: Mapping[str, float],
+    *,
+    head: str = "value",
+    title: str = "",
+) -> Table:
+    """Return a row per metric: its value, its deviation if there is one, and its value before training."""
+    rows = []
+    for name, value in mean.items():
+        if name == "precision@1" or (name == "queries_without_positives" and not value):
+            continue  # the same as recall@1; nothing to report
+        trained = figure(name, value, deviation.get(name) if name != "queries" else None)
+        untrained = figure(name, before[name]) if name in before else ""
+        rows.append((Cell(metric_title(name)), Cell(trained), Cell(untrained)))
+    width = 3 if before else 2
+    return Table(("metric", head, "before")[:width], tuple(row[:width] for row in rows), title=title)
+
+
+def write_table(stem: Path, shown: Table) -> None:
+    """Write a table as Markdown and LaTeX: STEM.md and STEM.tex."""
+    write_text(stem.with_name(f"{stem.name}.md"), shown.markdown())
+    write_text(stem.with_name(f"{stem.name}.tex"), shown.latex())
 
 
 def metric_table(

@@ -31,7 +31,7 @@ def say(*words):
 def small_crops():
     """The tests' images are small on purpose; enlarged they would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.training.own_images.LEAST_CROP", 32)
+        patch.setattr("softwarp.training.own_recipe.LEAST_CROP", 32)
         yield
 
 
@@ -141,8 +141,7 @@ def test_the_choice_looked_at_held_out_images_and_held_out_classes(finished):
 def test_held_out_images_were_looked_up_among_those_that_trained(finished, root):
     run = Run(finished[0] / "choice" / "fold-0")
     recipe, model = run.recipe(), softwarp.load(run.folder)
-    settings = recipe.data.model_dump(exclude={"workers"})
-    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    source = load_source(recipe.data, recipe.evaluation.plan())
     kept = source.kept.paths_without(torch.tensor([], dtype=torch.long))
     assert not set(kept) & set(source.train_items.files)
     queries, gallery = (

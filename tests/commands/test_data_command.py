@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from softwarp import cli
 from softwarp.commands.data import app
-from softwarp.commands.recipes import choose
+from softwarp.commands.recipes import recipe_of_words
 from softwarp.commands.train import index_command
 from softwarp.data.decode import reads_heic
-from softwarp.training.own_images import settings_for
+from softwarp.training.own_recipe import settings_for
 
 
 def run(*arguments):
@@ -98,7 +98,7 @@ def test_nested_folders_say_which_classes_they_give_and_what_to_do_next(tmp_path
     assert "27 images, 6 classes" in text
     assert text.endswith(f"next: softwarp train --data {tmp_path} --depth 1")
     for words, depth in ((["data.depth=1"], None), ([], 1)):
-        _, recipe = choose(words, tmp_path, None, depth)
+        _, recipe = recipe_of_words(words, tmp_path, None, depth)
         assert (recipe.data.depth, recipe.batches.classes) == (1, 4)
 
 

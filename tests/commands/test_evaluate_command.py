@@ -21,7 +21,7 @@ from softwarp.data.embedding_files import load_embeddings, load_labels, load_row
 from softwarp.evaluation import measure
 from softwarp.metrics import bootstrap_over_classes, clustering_metrics, geometry_metrics, retrieval_metrics
 from softwarp.runs.run import Run
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_gallery_and_query_rows(table):
 @pytest.mark.parametrize("name", ["proxy_nca_pp", "euclidean_softmax"])
 def test_a_run_has_the_figures_of_its_result_to_the_digit(tmp_path, name):
     recipe = tiny(loss={"name": name}, phases=[PHASE], seed=3, evaluation={"ks": [1, 3, 10**6]})
-    done = train(recipe, tmp_path / "run")
+    done = train_recipe(recipe, tmp_path / "run")
     result = run(tmp_path / "run", "--json")
     assert result["metrics"] == done.result().metrics
     assert result["distance"] == done.result().distance

@@ -8,12 +8,12 @@ import softwarp
 from softwarp.cli import app, main
 from softwarp.commands.export import Format
 from softwarp.export.formats import FORMATS, SingleFile
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
+    return train_recipe(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
 
 
 def export(*arguments):

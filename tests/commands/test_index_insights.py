@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app, main
 from softwarp.index.index import Index
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
     """Glyphs of six characters; an A is also there as a B under an odd name, and one image has no class."""
     folder = tmp_path_factory.mktemp("insights")
-    run = train(tiny(phases=[PHASE]), folder / "run").folder
+    run = train_recipe(tiny(phases=[PHASE]), folder / "run").folder
     images = glyph_files(folder / "images", styles=12)
     glyph = Image.open(images / "U+0041" / "DejaVuSans.png")
     glyph.save(images / "U+0042" / os.fsdecode(b"odd \xff<b>.png"))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from softwarp.cli import app
 from softwarp.commands.benchmark import benchmark
 from softwarp.commands.embed import _next
-from softwarp.commands.recipes import choose
+from softwarp.commands.recipes import recipe_of_words
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def best(tmp_path):
 
 
 def test_the_best_of_two_studies_train_into_two_folders(best):
-    assert choose([str(best)], None, None)[0] == "my birds-tune"
+    assert recipe_of_words([str(best)], None, None)[0] == "my birds-tune"
     other = best.rename(best.with_name("other.yaml"))
-    assert choose([str(other)], None, None)[0] == "other"
+    assert recipe_of_words([str(other)], None, None)[0] == "other"
 
 
 @pytest.mark.parametrize(

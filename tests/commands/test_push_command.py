@@ -9,7 +9,7 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 pytest.importorskip("qdrant_client", reason="needs qdrant-client: pip install 'softwarp[qdrant]'")
 
@@ -27,7 +27,7 @@ def test_a_pushed_index_answers_as_its_folder_does(tmp_path):
 
 
 def _answers_as_its_folder_does(tmp_path, url, address):
-    run = train(tiny(phases=[PHASE]), tmp_path / "run").folder
+    run = train_recipe(tiny(phases=[PHASE]), tmp_path / "run").folder
     images, index = glyph_files(tmp_path / "images"), tmp_path / "index"
     assert f"{address}: 24 sent" in call("index", run, images, "-o", index, "--to", url)
     (images / "U+0041" / "DejaVuSans.png").unlink()

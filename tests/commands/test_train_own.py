@@ -9,31 +9,19 @@ import signal
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
+from support.pictures import stripes
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.commands.train_own import replace_other
 from softwarp.data.splits import fold_classes, given_or_drawn
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
 from softwarp.training.budget import Pace
-from softwarp.training.train import train
+from softwarp.training.own_images import replace_other
+from softwarp.training.train import train_recipe
 
 SMALL = ["model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8"]
 QUICK = [*SMALL, "data.workers=0", "evaluation.clustering=false"]
-
-
-def draw(folder, classes=12, images=4, side=40):
-    """Classes are stripes of different widths and colours."""
-    generator = np.random.default_rng(0)
-    for label in range(classes):
-        stripes = np.arange(side)[:, None, None] // (label % 6 + 1) % 2 * generator.integers(60, 255, 3)
-        (folder / f"class {label:02d}").mkdir(parents=True)
-        for number in range(images):
-            pixels = np.clip(stripes + generator.normal(0, 20, (side, side, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / f"class {label:02d}" / f"{number}.png")
-    return folder
 
 
 def answer(root, folder, *words):
@@ -44,7 +32,7 @@ def answer(root, folder, *words):
 def small_crops():
     """The tests' images are small on purpose; enlarged they would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.training.own_images.LEAST_CROP", 32)
+        patch.setattr("softwarp.training.own_recipe.LEAST_CROP", 32)
         yield
 
 
@@ -52,7 +40,7 @@ def small_crops():
 def finished(tmp_path_factory):
     """A folder of images, a finished run on it and what was printed."""
     place = tmp_path_factory.mktemp("own")
-    root = draw(place / "images")
+    root = stripes(place / "images")
     return root, place / "run", answer(root, place / "run", "phases.0.epochs=2")
 
 
@@ -85,7 +73,7 @@ def test_classes_that_choose_are_training_classes_each_held_out_once(finished):
 def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, monkeypatch):
     root, folder, said = finished
     monkeypatch.setattr("softwarp.training.train.work_through", None)
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     again = answer(root, folder, "phases.0.epochs=2")
     assert again.exit_code == 0, again.output
     assert "already finished; --fresh trains again" in again.stderr
@@ -94,7 +82,7 @@ def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, mo
 
 def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path, monkeypatch):
     root, folder, _ = finished
-    looks, looked = [], train.__globals__["end_epoch"]
+    looks, looked = [], train_recipe.__globals__["end_epoch"]
 
     def stop(*inputs):
         looks.append(1)
@@ -117,7 +105,11 @@ def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path,
 
 
 def test_a_fresh_start_that_is_stopped_leaves_no_earlier_run_to_resume(tmp_path, monkeypatch):
-    root, folder, looked = draw(tmp_path / "images"), tmp_path / "run", train.__globals__["end_epoch"]
+    root, folder, looked = (
+        stripes(tmp_path / "images"),
+        tmp_path / "run",
+        train_recipe.__globals__["end_epoch"],
+    )
     assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
     assert answer(root, folder, "phases.0.epochs=1", "--fresh", "loss.settings.k1=2").exit_code == 1
     assert Run(folder).finished()  # what is refused removes nothing
@@ -136,14 +128,14 @@ def test_a_fresh_start_that_is_stopped_leaves_no_earlier_run_to_resume(tmp_path,
 
 
 def test_too_few_classes_to_choose_by_leave_the_frozen_features(tmp_path):
-    said = answer(draw(tmp_path / "images", classes=4), tmp_path / "run")
+    said = answer(stripes(tmp_path / "images", classes=4), tmp_path / "run")
     assert said.exit_code == 0, said.output
     assert "too few to tell whether training helps; 4 are needed" in said.stdout
     assert Run(tmp_path / "run").result().epochs == 0
 
 
 def test_a_half_of_single_images_leaves_the_frozen_features(tmp_path):
-    root = draw(tmp_path / "images", images=2)
+    root = stripes(tmp_path / "images", images=2)
     names = [path.name for path in sorted(root.iterdir())]
     roles = given_or_drawn(np.arange(12), None)
     trained = [name for name, role in zip(names, roles, strict=True) if role == "train"]
@@ -204,8 +196,8 @@ def test_the_recipe_that_it_begins_with_can_be_shown(finished):
 
 
 def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
-    monkeypatch.setattr("softwarp.training.train.train", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
+    monkeypatch.setattr("softwarp.training.own_images.train", None)
     phase = "{epochs: 4, learning_rate: 1e-4, proxy_travel: 0.5}"
     assert "up to 4 epochs" in answer(finished[0], tmp_path, f"phases=[{phase}]").stderr
 
@@ -218,7 +210,7 @@ def test_a_batch_larger_than_the_classes_is_refused_before_the_choice(finished, 
 
 def test_validation_classes_choose_nothing(tmp_path):
     words = ("--protocol", "validation", "phases.0.epochs=1")
-    root = draw(tmp_path / "more", classes=22, images=2)
+    root = stripes(tmp_path / "more", classes=22, images=2)
     assert answer(root, tmp_path / "run", *words).exit_code == 0
     final = Run(tmp_path / "run")
     judged = {item.class_name for item in final.items()}
@@ -231,11 +223,13 @@ def test_validation_classes_choose_nothing(tmp_path):
 
 def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "softwarp.commands.train_own.measure_pace",
+        "softwarp.training.own_images.measure_pace",
         lambda model, source, crop, device, folder: Pace(crop**2 / 1e5, crop**2 / 3e5, 0.0),
     )
-    monkeypatch.setattr("softwarp.training.train.train", None)  # a plan is made before anything is trained
-    root = draw(tmp_path / "images", side=140)
+    monkeypatch.setattr(
+        "softwarp.training.own_images.train", None
+    )  # a plan is made before anything is trained
+    root = stripes(tmp_path / "images", side=140)
     plans = {}
     for budget in ("1h", "8m", "1s"):
         answer(root, tmp_path / budget, "--budget", budget)
@@ -248,12 +242,12 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
 
 def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr("softwarp.training.train.train", None)
+    monkeypatch.setattr("softwarp.training.own_images.train", None)
     monkeypatch.setattr(
-        "softwarp.commands.train_own.measure_pace",
+        "softwarp.training.own_images.measure_pace",
         lambda model, *_: measured.append(model.embedding_size) or Pace(1.0, 1.0, 1.0),
     )
-    root, folder = draw(tmp_path / "images"), tmp_path / "run"
+    root, folder = stripes(tmp_path / "images"), tmp_path / "run"
     one, three = (answer(root, folder, "phases.0.epochs=4", "--seeds", seeds).stderr for seeds in "13")
     assert measured == [8]
     assert "expected time: 21 minutes" in one
@@ -263,8 +257,8 @@ def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
 
 
 def test_a_slower_machine_than_planned_trains_fewer_epochs_and_resumes_so(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.training.own_images.STEPS", 4)
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
+    monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
     said = answer(finished[0], tmp_path, "--budget", "0.01s")
     assert said.exit_code == 0, said.output
     assert "up to 4 epochs on each half" in said.stderr
@@ -301,12 +295,12 @@ def slowly(seconds):
 
 
 def test_a_longer_budget_replaces_what_a_shorter_one_left_and_says_so(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.training.own_images.STEPS", 4)
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", slowly(1.0))
+    monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", slowly(1.0))
     short = answer(finished[0], tmp_path, "--budget", "2 s")
     assert "give a longer --budget" in short.stdout
     assert Run(tmp_path).result().epochs == 0
-    monkeypatch.setattr("softwarp.commands.train_own.fit_rest", lambda plan, *_, epochs, **__: (epochs, 0.0))
+    monkeypatch.setattr("softwarp.training.own_images.fit_rest", lambda plan, *_, epochs, **__: (epochs, 0.0))
     long = answer(finished[0], tmp_path, "--budget", "20min")
     assert long.exit_code == 0, long.output
     assert "up to 4 epochs" in long.stderr
@@ -333,7 +327,7 @@ def test_another_recipe_in_the_folder_is_refused_before_anything_is_timed(
     finished, words, cause, monkeypatch
 ):
     root, folder, _ = finished
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     monkeypatch.setattr("softwarp.training.train.work_through", None)
     before = sorted(path for path in folder.glob("**/*") if path.is_file())
     said = answer(root, folder, *words)
@@ -344,10 +338,10 @@ def test_another_recipe_in_the_folder_is_refused_before_anything_is_timed(
 
 
 def test_other_images_are_refused_before_anything_is_timed(tmp_path, monkeypatch):
-    root, folder = draw(tmp_path / "images"), tmp_path / "run"
+    root, folder = stripes(tmp_path / "images"), tmp_path / "run"
     assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
     shutil.copy(root / "class 00" / "0.png", root / "class 00" / "more.png")
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     for seeds in "12":
         said = answer(root, folder, "phases.0.epochs=1", "--seeds", seeds)
         assert "other images" in str(said.exception)
@@ -365,7 +359,7 @@ def test_a_later_seed_s_folder_is_checked_before_the_first_seed_trains(finished,
 
 def test_an_output_that_is_a_file_is_refused_at_once(finished, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("softwarp.commands.train_own.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     for place in ("file", "file/run"):
         said = answer(finished[0], tmp_path / place)
         assert f"{tmp_path / 'file'} is a file" in str(said.exception)
@@ -378,7 +372,7 @@ def test_the_recipe_is_printed_only_on_request(finished):
 
 
 def test_a_model_that_was_not_trained_is_called_so(tmp_path):
-    root = draw(tmp_path / "images", classes=4)
+    root = stripes(tmp_path / "images", classes=4)
     said = answer(root, tmp_path / "run")
     assert "untrained features: 2 unseen test classes" in " ".join(said.stdout.split())
     assert "warped_softmax" not in said.stdout
@@ -397,5 +391,5 @@ def test_the_batches_are_said_and_the_last_line_makes_an_index(finished):
 def test_every_process_takes_part_in_replacing_a_run(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr("softwarp.processes.from_main", calls.append)  # as in a process that is not the main
-    replace_other(tmp_path / "removed by the main process already", None)
+    replace_other(tmp_path / "removed by the main process already", None, None)
     assert len(calls) == 1  # otherwise the main process would wait for this one for ever

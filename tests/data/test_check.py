@@ -7,7 +7,7 @@ from support.pictures import two_broken
 from softwarp.data import check
 from softwarp.data.check import Broken, check_images, foresee, roles, sizes
 from softwarp.data.splits import SplitPlan, divide
-from softwarp.data.tables import Table, read_table
+from softwarp.data.tables import ImageTable, read_table
 
 
 @pytest.mark.parametrize("workers", [None, 1, 3])
@@ -21,7 +21,7 @@ def test_broken_images_are_found_in_order(tmp_path, workers):
 
 
 def test_a_file_that_vanished_is_broken(tmp_path):
-    table = Table(tmp_path, ("gone.jpg",), np.array([0]), ("wren",), None)
+    table = ImageTable(tmp_path, ("gone.jpg",), np.array([0]), ("wren",), None)
     assert [image.path for image in check_images(table)] == ["gone.jpg"]
 
 
@@ -37,7 +37,7 @@ def table_of(classes, images=3, splits=None):
     """A table of nothing but names: so many images of each class."""
     labels = np.repeat(np.arange(classes), images)
     paths = tuple(f"{label}/{k}.jpg" for label in range(classes) for k in range(images))
-    return Table(None, paths, labels, tuple(f"c{label:02d}" for label in range(classes)), splits)
+    return ImageTable(None, paths, labels, tuple(f"c{label:02d}" for label in range(classes)), splits)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])

@@ -6,7 +6,7 @@ from support.pictures import jpeg, noise
 
 from softwarp.data.check import check_images
 from softwarp.data.duplicates import Looks, alike, identical
-from softwarp.data.tables import Table, read_table
+from softwarp.data.tables import ImageTable, read_table
 
 
 def photograph(seed, size=(160, 120)):
@@ -52,7 +52,7 @@ def test_copies_that_were_resized_or_encoded_again_look_alike(tmp_path):
         Image.new("RGB", (50 + number, 50), "white").save(tmp_path / f"white {number}.png")
     paths = sorted(path.name for path in tmp_path.iterdir())
     labels = np.array([0 if path == "3.png" else 1 for path in paths])
-    table = Table(tmp_path, tuple(paths), labels, ("ant", "bee"), None)
+    table = ImageTable(tmp_path, tuple(paths), labels, ("ant", "bee"), None)
     looks = look(table, deep=True)
     copies, plain = alike(table, looks)
     assert copies.labels == [("3.png", "half.png")]
@@ -70,7 +70,7 @@ def test_neighbours_are_those_of_all_pairs():
     )
     looks.small[:] = small.clip(0, 255)
     looks.digests = [bytes([number // 256, number % 256]) for number in range(300)]
-    table = Table(None, tuple(map(str, range(300))), np.arange(300), tuple(map(str, range(300))), None)
+    table = ImageTable(None, tuple(map(str, range(300))), np.arange(300), tuple(map(str, range(300))), None)
     units = looks.small - looks.small.mean(1, keepdims=True)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     distances = np.linalg.norm(units[:, None] - units[None], axis=2)
@@ -85,6 +85,6 @@ def test_thousands_of_copies_of_one_image_are_no_square(tmp_path):
     looks = Looks(20_000, deep=True)
     looks.small[:] = np.random.default_rng(0).integers(0, 256, 256)
     looks.digests = [number.to_bytes(4) for number in range(20_000)]
-    table = Table(None, ("x",) * 20_000, np.zeros(20_000, int), ("ant",), None)
+    table = ImageTable(None, ("x",) * 20_000, np.zeros(20_000, int), ("ant",), None)
     copies, _ = alike(table, looks)
     assert 0 < copies.others <= 9 * 20_000

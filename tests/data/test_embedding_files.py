@@ -11,7 +11,7 @@ from support.results import RECIPE
 
 from softwarp.data.embedding_files import load_labels, load_tables
 from softwarp.faces.pairs import load_pairs
-from softwarp.runs.run import Item, Run
+from softwarp.runs.run import EvaluatedImage, Run
 
 BIRDS = ("gull", "owl", "plover", "wren", "\udcff")
 
@@ -93,5 +93,7 @@ def test_names_come_from_every_kind_of_file(tmp_path):
         load_labels(tmp_path / "far.npz")
     run = Run.create(tmp_path / "run", RECIPE)
     arrays = {"embeddings": torch.ones(2, 2), "labels": torch.tensor([7, 3])}
-    run.save_embeddings(arrays, [Item("x.jpg", "wren", "test", 0), Item("y.jpg", "gull", "test", 1)])
+    run.save_embeddings(
+        arrays, [EvaluatedImage("x.jpg", "wren", "test", 0), EvaluatedImage("y.jpg", "gull", "test", 1)]
+    )
     assert load_labels(tmp_path / "run" / "embeddings.safetensors") == ["wren", "gull"]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from softwarp.data import glyphs as module
-from softwarp.data.glyphs import STYLES, alike, draw_glyphs, load_glyphs
+from softwarp.data.glyphs import STYLES, draw_glyphs, drawn_alike, load_glyphs
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def test_about_two_thousand_characters_in_twelve_styles(glyphs):
 
 def test_no_two_classes_draw_alike_in_any_style(glyphs):
     images = glyphs.images.reshape(-1, 12, 32, 32).numpy()
-    assert not (alike(images) & ~np.eye(len(images), dtype=bool)).any()
+    assert not (drawn_alike(images) & ~np.eye(len(images), dtype=bool)).any()
     assert (images.reshape(len(images), 12, -1).max(axis=2) > 0).all()  # nothing is blank
 
 
@@ -35,7 +35,7 @@ def test_look_alikes_are_found_in_a_single_style():
     images[2, 7] = images[0, 7]
     expected = np.eye(3, dtype=bool)
     expected[0, 2] = expected[2, 0] = True
-    assert (alike(images) == expected).all()
+    assert (drawn_alike(images) == expected).all()
 
 
 def test_latin_a_and_cyrillic_a_are_one_class(glyphs):

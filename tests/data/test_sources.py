@@ -10,13 +10,13 @@ from support.pictures import jpeg, noise, truncated
 from softwarp.data.decode import read_image
 from softwarp.data.glyphs import STYLES, load_glyphs
 from softwarp.data.images import test_transform
-from softwarp.data.sources import fingerprint, glyph_source, image_source, load_source
+from softwarp.data.sources import glyph_source, hash_of_list, load_source
 from softwarp.data.splits import SplitPlan
 from softwarp.data.tables import read_table
-from softwarp.recipe.schema import parse_recipe
+from softwarp.recipe.schema import DataPart, parse_recipe
 
 SPLITS = {"train": "def", "query": "abc", "gallery": "abc"}
-SETTINGS = {"transform": "random_resized_crop", "resize": 12, "crop": 8, "scale": (0.1, 1.0)}
+SETTINGS = {"resize": 12, "crop": 8, "scale": (0.1, 1.0)}
 
 
 @pytest.fixture
@@ -29,8 +29,9 @@ def root(tmp_path):
     return tmp_path / "images"
 
 
-def opened(root, **settings):
-    return image_source("folder", root, **{"plan": SplitPlan("test")} | SETTINGS | settings)
+def opened(root, *, plan=None, **settings):
+    data = DataPart(name="folder", root=str(root), **SETTINGS | settings)
+    return load_source(data, plan or SplitPlan("test"))
 
 
 def test_labels_count_from_0_in_training_and_agree_in_evaluation(root):
@@ -106,14 +107,14 @@ def test_a_cache_serves_all_images(root, tmp_path, monkeypatch):
 
 def test_the_fingerprint_is_of_names_and_labels_in_order_wherever_they_are(root, tmp_path):
     table = read_table("folder", root)
-    assert opened(root).sha256 == fingerprint(table)
-    assert fingerprint(replace(table, root=tmp_path)) == fingerprint(table)
+    assert opened(root).sha256 == hash_of_list(table)
+    assert hash_of_list(replace(table, root=tmp_path)) == hash_of_list(table)
     others = [
         replace(table, labels=table.labels[::-1]),
         replace(table, paths=(*table.paths[:-1], "other.jpg")),
         replace(table, paths=table.paths[::-1], labels=table.labels[::-1]),
     ]
-    assert len({fingerprint(other) for other in [table, *others]}) == 4
+    assert len({hash_of_list(other) for other in [table, *others]}) == 4
 
 
 def test_glyphs_of_validation_and_test_never_train():
@@ -203,13 +204,13 @@ def test_load_source_takes_the_data_part_of_a_recipe(root):
             "evaluation": {"split": "test"},
         }
     )
-    settings = recipe.data.model_dump(exclude={"workers"})
-    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    plan = recipe.evaluation.plan()
+    source = load_source(recipe.data, plan)
     assert source.query_items == opened(root).query_items
     assert source.train.__getitems__([(0, 0)]).images.shape == (1, 3, 8, 8)
     with pytest.raises(ValueError, match=r"data\.root"):
-        load_source(plan=recipe.evaluation.plan(), **settings | {"root": None})
-    few = load_source(plan=SplitPlan("test"), **settings | {"name": "glyphs", "max_classes": 2})
+        load_source(recipe.data.model_copy(update={"root": None}), plan)
+    few = load_source(DataPart(name="glyphs", max_classes=2), plan)
     assert len(few.names) == 2
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from softwarp.studies import demo
 from softwarp.studies.demo import demo_recipes
-from softwarp.tuning.search import apply, space_of
+from softwarp.tuning.search import space_of, with_settings
 from softwarp.tuning.space import number_of
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def test_the_demo_runs_what_the_search_found():
         best = found[name]["best"]
         assert best["value"] == max(trial["value"] for trial in found[name]["trials"])
         assert set(best["settings"]) == set(space_of(recipe))
-        tuned = apply(recipe, best["settings"])
+        tuned = with_settings(recipe, best["settings"])
         for ours, theirs in zip(recipe.phases, tuned.phases, strict=True):
             assert ours.learning_rate == pytest.approx(theirs.learning_rate, rel=0.01)
             assert ours.proxy_travel == pytest.approx(theirs.proxy_travel, rel=0.01)

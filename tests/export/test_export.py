@@ -14,7 +14,7 @@ from support.pictures import jpeg, noise
 from support.tiny_runs import PHASE, tiny
 
 import softwarp
-from softwarp.export.check import check_images, compare
+from softwarp.export.check import compare, images_to_check
 from softwarp.export.formats import (
     describe,
     quantise,
@@ -27,14 +27,14 @@ from softwarp.export.formats import (
 )
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 DOCS = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("glyphs"))
+    return train_recipe(tiny(phases=[PHASE]), tmp_path_factory.mktemp("glyphs"))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def model(run):
 
 @pytest.fixture(scope="module")
 def images(run, model):
-    return check_images(run.folder, model, count=100)
+    return images_to_check(run.folder, model, count=100)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_a_wrong_export_is_noticed(model, images):
 
 
 def test_without_the_data_random_images_are_used(run, model, tmp_path):
-    images = check_images(tmp_path / "elsewhere", model, count=12)
+    images = images_to_check(tmp_path / "elsewhere", model, count=12)
     assert images.pixels.shape == (12, 1, 32, 32)
     assert images.labels is None
     assert "random" in images.origin
@@ -155,7 +155,7 @@ def test_timm_takes_the_backbone(name, theirs, tmp_path):
     from safetensors import safe_open
 
     model = untrained(name, 64)
-    images = check_images(tmp_path, model, count=12)
+    images = images_to_check(tmp_path, model, count=12)
     content = to_timm(model)
     check = compare(run_timm(content, model), model, images)
     assert check.close()
@@ -173,7 +173,7 @@ def test_timm_takes_the_backbone(name, theirs, tmp_path):
 )
 def test_every_kind_of_backbone_exports_with_any_batch(name, side, tmp_path):
     model = untrained(name, side)
-    images = check_images(tmp_path, model, count=12)
+    images = images_to_check(tmp_path, model, count=12)
     content = to_onnx(model)
     assert compare(run_onnx(content), model, images).close()  # batches of 1 and 11
     small = quantise(content)

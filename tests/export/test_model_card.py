@@ -9,7 +9,7 @@ from support.tiny_runs import PHASE, tiny
 
 from softwarp.export.model_card import model_card
 from softwarp.runs.model_folder import ModelConfig
-from softwarp.runs.run import Item, Run
+from softwarp.runs.run import EvaluatedImage, Run
 
 SECRET = "/home/secret"
 
@@ -24,7 +24,8 @@ def finished(folder, *, split="test", rows=("test", "test"), **changes):
     )
     run = Run.create(folder, recipe)
     run.save_embeddings(
-        {"embeddings": torch.zeros(2, 2)}, [Item("a.jpg", "owl", role, row) for row, role in enumerate(rows)]
+        {"embeddings": torch.zeros(2, 2)},
+        [EvaluatedImage("a.jpg", "owl", role, row) for row, role in enumerate(rows)],
     )
     run.write_result(result(broken_images=(f"{SECRET}/photos/a.jpg",), split=split, **changes))
     return run

@@ -17,7 +17,13 @@ from typer.testing import CliRunner
 
 from softwarp.cli import app
 from softwarp.fair import benchmark
-from softwarp.fair.benchmark import judged_once, open_benchmark, recipe_for_each, tasks_of, values_by_class
+from softwarp.fair.benchmark import (
+    benchmark_tasks,
+    judged_once,
+    open_benchmark,
+    recipe_for_each,
+    values_by_class,
+)
 from softwarp.fair.tasks import work
 from softwarp.recipe.overrides import write_out
 from softwarp.runs.run import Run
@@ -150,9 +156,9 @@ def test_a_finished_benchmark_trains_nothing_and_more_seeds_train_only_these(stu
 
     monkeypatch.setattr(benchmark, "train", spy)
     monkeypatch.setattr(benchmark, "search", lambda *_, **__: pytest.fail("searched again"))
-    work(tasks_of(recipes, trials=TRIALS, seeds=SEEDS), folder)
+    work(benchmark_tasks(recipes, trials=TRIALS, seeds=SEEDS), folder)
     assert trained == []
-    work(tasks_of({"proxy_nca_pp": recipes["proxy_nca_pp"]}, trials=TRIALS, seeds=SEEDS + 1), folder)
+    work(benchmark_tasks({"proxy_nca_pp": recipes["proxy_nca_pp"]}, trials=TRIALS, seeds=SEEDS + 1), folder)
     assert trained == ["proxy_nca_pp/seed-2"]
 
 

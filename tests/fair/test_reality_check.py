@@ -21,6 +21,7 @@ from softwarp.data.sources import load_source
 from softwarp.data.splits import SplitPlan
 from softwarp.fair import reality_check
 from softwarp.fair.benchmark import recipe_for_each
+from softwarp.fair.benchmark_result import search_lines, search_table
 from softwarp.fair.reality_check import (
     check_protocol,
     complete_epochs,
@@ -31,7 +32,7 @@ from softwarp.fair.reality_check import (
 from softwarp.fair.reality_table import CATEGORIES, METRICS, RealityCheck, table
 from softwarp.recipe.files import find_recipe, read_recipe, recipe_names
 from softwarp.recipe.schema import parse_recipe
-from softwarp.report.benchmark import published_table, search_lines, search_table
+from softwarp.report.benchmark import published_table
 from softwarp.runs.run import Run
 from softwarp.training.train import BlowUpError
 
@@ -90,8 +91,7 @@ def test_classes_are_divided_as_the_protocol_says(study):
     for fold in range(FOLDS):
         run = Run(folder / LOSS / "0" / f"fold-{fold}")
         held_out.append({item.class_name for item in run.items()})
-        settings = PLATEAU.data.model_dump(exclude={"workers"})
-        trained.append(set(load_source(plan=run.recipe().evaluation.plan(), **settings).names))
+        trained.append(set(load_source(PLATEAU.data, run.recipe().evaluation.plan()).names))
         tested = Run(run.folder / "test")
         assert {item.split for item in tested.items()} == {"test"}
         assert tested.result().classes.train == len(trained[-1])
@@ -276,11 +276,10 @@ def test_a_recipe_in_a_folder_does_not_hide_one_of_the_same_name():
 
 
 def test_the_second_half_is_the_test_split_of_cub(tmp_path):
-    settings = read_recipe(find_recipe("reality_check/cub.yaml")).data.model_dump(exclude={"workers", "root"})
-    root = str(draw_cub(tmp_path))
+    data = read_recipe(find_recipe("reality_check/cub.yaml")).data
+    data = data.model_copy(update={"root": str(draw_cub(tmp_path))})
     given, second = (
-        load_source(root=root, plan=SplitPlan("test", test_classes=kind), **settings)
-        for kind in ("given", "second_half")
+        load_source(data, SplitPlan("test", test_classes=kind)) for kind in ("given", "second_half")
     )
     assert given.evaluated_names == second.evaluated_names
     assert given.names == second.names

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from softwarp.cli import app
 from softwarp.index.corrections import apply
 from softwarp.index.index import Index
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
+    return train_recipe(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
 
 
 def write_list(file, labels):

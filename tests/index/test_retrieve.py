@@ -27,14 +27,14 @@ from softwarp.index import updates as index_updates
 from softwarp.index.index import Index
 from softwarp.index.store import NewImage
 from softwarp.studies.demo import demo_recipes
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 KILLS = Path(__file__).parents[1] / "support" / "kill_index.py"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
+    return train_recipe(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run")).folder
 
 
 @pytest.fixture(scope="module")
@@ -460,7 +460,7 @@ def test_a_build_is_refused_with_another_model_or_folder(built, run, glyphs, tmp
     glyph_files(tmp_path, classes=1)
     with pytest.raises(ValueError, match=f"index of {glyphs}, not of {tmp_path}"):
         Index.build(run, tmp_path, built.folder)
-    other = train(tiny(phases=[PHASE], seed=1), tmp_path / "other").folder
+    other = train_recipe(tiny(phases=[PHASE], seed=1), tmp_path / "other").folder
     with pytest.raises(ValueError, match="another model"):
         Index.build(other, glyphs, built.folder)
     with pytest.raises(ValueError, match="'fast'"):
@@ -472,7 +472,7 @@ def test_a_build_is_refused_with_another_model_or_folder(built, run, glyphs, tmp
 def test_a_run_that_was_trained_again_is_noticed(run, glyphs, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     index = Index.build(copy, glyphs, tmp_path / "index")
-    other = train(tiny(phases=[PHASE], seed=1), tmp_path / "other").folder
+    other = train_recipe(tiny(phases=[PHASE], seed=1), tmp_path / "other").folder
     shutil.copy(other / "model.safetensors", copy / "model.safetensors")
     with pytest.raises(ValueError, match="weights differ"):
         Index.open(index.folder).model()
@@ -505,7 +505,7 @@ def test_ten_killed_processes_lose_nothing_that_was_confirmed(tmp_path):
 @pytest.mark.slow
 def test_a_freshly_drawn_glyph_finds_its_class_among_all(tmp_path):
     """With the model of the whole demo, not of the quick one."""
-    train(demo_recipes()["warped_softmax"], tmp_path / "run")
+    train_recipe(demo_recipes()["warped_softmax"], tmp_path / "run")
     glyphs = load_glyphs()
     glyph_files(tmp_path / "glyphs", first=0, classes=len(glyphs.characters), styles=12)
     index = Index.build(tmp_path / "run", tmp_path / "glyphs", tmp_path / "index")

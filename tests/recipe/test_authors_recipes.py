@@ -9,7 +9,7 @@ from support.tiny_runs import tiny
 
 from softwarp.recipe.files import find_recipe, read_recipe
 from softwarp.training.job import build_batches
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 WARPED = [f"{data}{size}" for data in AUTHORS for size in ("", "_large")]
 TWINS = [f"{data}_euclidean_softmax" for data in AUTHORS]
@@ -68,7 +68,7 @@ def test_without_a_warp_the_second_phase_has_the_authors_temperature_too(name):
 
 def test_training_takes_short_batches(tmp_path):
     batches = {"classes": 4, "samples": 16, "draw": "independent"}  # glyphs have 12 images of each
-    run = train(tiny(batches=batches), tmp_path)
+    run = train_recipe(tiny(batches=batches), tmp_path)
     assert all(math.isfinite(row["loss"]) for row in run.history())
 
 

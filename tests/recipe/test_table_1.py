@@ -15,7 +15,7 @@ from softwarp.recipe.files import find_recipe, read_recipe, read_settings, recip
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Counts
 from softwarp.training.schedule import factor
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 TABLE = read_table(1)
 ROWS = [row for group in TABLE["groups"] for row in group["rows"]]
@@ -184,7 +184,7 @@ def shrunk(name, root):
 )
 def test_it_trains_on_a_tiny_copy_of_its_data(name, roots, tmp_path):
     recipe = shrunk(name, roots[CELLS[name][1]])
-    run = train(recipe, tmp_path)
+    run = train_recipe(recipe, tmp_path)
     history = run.history()
     assert len(history) == len(recipe.phases)
     assert all(math.isfinite(row["loss"]) for row in history)

@@ -14,7 +14,7 @@ from softwarp.models.backbones import build_backbone
 from softwarp.recipe.files import find_recipe, read_recipe, read_settings, recipe_names
 from softwarp.recipe.schema import parse_recipe
 from softwarp.training.schedule import factor, stretches
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 TABLE = read_table(5)
 EUCLIDEAN = ("faces_ms1mv2", "faces_euclidean_softmax")  # those that the authors' fork trains
@@ -142,6 +142,6 @@ def test_it_trains_on_tiny_records(name, tmp_path):
         phase["learning_rate"] /= 100  # for a tiny network
         phase["proxy_learning_rate"] /= 100
         phase["epochs"] = 1
-    run = train(parse_recipe(settings), tmp_path / "run")
+    run = train_recipe(parse_recipe(settings), tmp_path / "run")
     assert len(run.history()) == len(settings["phases"])
     assert all(math.isfinite(row["loss"]) for row in run.history())

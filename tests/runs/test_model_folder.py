@@ -12,12 +12,12 @@ from support.tiny_runs import PHASE, tiny
 import softwarp
 from softwarp.data.glyphs import glyph_images
 from softwarp.export.formats import push, write_model_folder
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run"))
+    return train_recipe(tiny(phases=[PHASE]), tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")

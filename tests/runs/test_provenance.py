@@ -16,7 +16,7 @@ from softwarp.metrics import retrieval_metrics
 from softwarp.runs import provenance
 from softwarp.runs.provenance import RULES, code, outdated
 from softwarp.runs.run import environment
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_an_installed_commit_is_what_pip_noted(monkeypatch):
 
 
 def test_every_run_says_which_code_trained_it(tmp_path):
-    run = train(tiny(phases=[PHASE]), tmp_path)
+    run = train_recipe(tiny(phases=[PHASE]), tmp_path)
     assert run.environment()["code"] == json.loads(json.dumps(code()))
     assert environment()["code"]["rules"] == RULES
 

@@ -11,9 +11,9 @@ from support.results import RECIPE, finished_run, result
 
 from softwarp.recipe.overrides import write_out
 from softwarp.recipe.schema import parse_recipe
-from softwarp.runs.run import Item, Run, environment
+from softwarp.runs.run import EvaluatedImage, Run, environment
 
-ODD = Item("c/\udcff.jpg", "c", "gallery", 0)  # a name that is not UTF-8
+ODD = EvaluatedImage("c/\udcff.jpg", "c", "gallery", 0)  # a name that is not UTF-8
 
 
 def test_a_run_gives_back_what_it_was_given(tmp_path):
@@ -21,7 +21,11 @@ def test_a_run_gives_back_what_it_was_given(tmp_path):
     run.log({"epoch": 1, "loss": 2.5})
     run.log({"epoch": 2, "loss": 1.5})
     run.save_checkpoint({"epoch": 2, "model": {"weight": torch.ones(2)}})
-    items = [Item("a/1.jpg", "a", "query", 0), Item('b,"2"\n.jpg', "b", "query", None), ODD]
+    items = [
+        EvaluatedImage("a/1.jpg", "a", "query", 0),
+        EvaluatedImage('b,"2"\n.jpg', "b", "query", None),
+        ODD,
+    ]
     run.save_embeddings({"embeddings": torch.ones(1, 2), "labels": torch.tensor([0])}, items)
     run.save_model({"weight": torch.arange(6.0).view(2, 3).T.requires_grad_()})
     assert run.started()
@@ -237,7 +241,7 @@ def test_a_damaged_checkpoint_never_pushes_out_the_good_one(tmp_path):
 
 def test_an_odd_file_name_survives_items(tmp_path):
     run = Run.create(tmp_path, RECIPE)
-    items = [Item(f"a{mark}b.jpg", "c", "test", row) for row, mark in enumerate('\r\n",;\t')]
+    items = [EvaluatedImage(f"a{mark}b.jpg", "c", "test", row) for row, mark in enumerate('\r\n",;\t')]
     run.save_embeddings({"embeddings": torch.ones(6, 2)}, items)
     assert run.items() == items
 

@@ -8,7 +8,7 @@ import torch
 from support.tiny_runs import PHASE, tiny
 
 from softwarp.studies import geometry
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 
 def test_distances_are_to_the_own_and_the_nearest_other_centre():
@@ -75,7 +75,7 @@ def test_table_and_figures(tmp_path):
 def test_runs_of_any_loss_are_measured(demo, tmp_path):
     """With proxies, on the sphere, and without any; AvgDTP is that of the run."""
     folder, runs = demo
-    pairs = train(tiny(loss={"name": "triplet"}, phases=[PHASE]), tmp_path / "triplet").folder
+    pairs = train_recipe(tiny(loss={"name": "triplet"}, phases=[PHASE]), tmp_path / "triplet").folder
     folders = [folder / "warped_softmax", folder / "proxy_nca_pp", pairs]
     summary = geometry.main(folders, output=tmp_path / "study", quick=False, on_event=None)
     warped, sphere, triplet = (each["runs"][0] for each in summary["entries"])
@@ -92,7 +92,7 @@ def test_runs_of_any_loss_are_measured(demo, tmp_path):
 
 
 def test_proxies_that_are_gone_give_way_to_class_means(tmp_path):
-    run = train(tiny(phases=[PHASE]), tmp_path / "run")
+    run = train_recipe(tiny(phases=[PHASE]), tmp_path / "run")
     assert geometry.kept_proxies(run).shape == (20, 16)
     run.remove_checkpoints()
     assert geometry.kept_proxies(run) is None
@@ -101,4 +101,4 @@ def test_proxies_that_are_gone_give_way_to_class_means(tmp_path):
 def test_proxies_of_another_model_are_not_taken(tmp_path):
     """A model half of the way back to its start is not where its proxies were trained."""
     recipe = tiny(phases=[PHASE], optimizer={"name": "adam", "wise_ft": 0.5})
-    assert geometry.kept_proxies(train(recipe, tmp_path)) is None
+    assert geometry.kept_proxies(train_recipe(recipe, tmp_path)) is None

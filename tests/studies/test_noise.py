@@ -95,7 +95,7 @@ def test_the_strength_outside_the_severities_counts_for_no_mean():
 
 def test_the_strength_of_dropout_is_written_beside_the_paper_s(tmp_path, monkeypatch):
     monkeypatch.setattr(dropout_strength, "RESULT", tmp_path / "result.json")
-    monkeypatch.setattr(dropout_strength, "load_source", lambda **_: SimpleNamespace(query_labels=[0] * 7))
+    monkeypatch.setattr(dropout_strength, "load_source", lambda *_: SimpleNamespace(query_labels=[0] * 7))
     monkeypatch.setattr(dropout_strength, "load", lambda name: name)
     monkeypatch.setattr(
         dropout_strength, "retrieval_of", lambda *given: {"recall@1": 0.8 * (1 - given[3] / 100)}
@@ -104,7 +104,7 @@ def test_the_strength_of_dropout_is_written_beside_the_paper_s(tmp_path, monkeyp
     found = json.loads((tmp_path / "result.json").read_text())
     assert found["kept"]["35"] == pytest.approx(0.65)
     assert found["kept_in_the_paper"]["warped_softmax"] == pytest.approx(28.9 / 72.5)
-    assert found["command"].endswith("dropout_strength CUB")
+    assert found["command"].endswith("dropout_strength.py CUB")
 
 
 def test_the_heavy_dropout_is_the_one_that_costs_what_the_paper_s_does():

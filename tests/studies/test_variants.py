@@ -9,7 +9,7 @@ from softwarp.studies.variants import (
     Outcome,
     about,
     loss_setting,
-    settings_of,
+    settings_of_words,
     summarise_variants,
     train_variants,
     with_loss_settings,
@@ -114,16 +114,16 @@ def test_a_setting_holds_in_every_phase():
 def test_words_choose_the_recipe_and_overrule_what_the_study_says():
     always = ("evaluation.split=validation",)
     glyphs = ("data.max_classes=300",)
-    plain = settings_of((), glyphs=glyphs, always=always)
+    plain = settings_of_words((), glyphs=glyphs, always=always)
     assert (plain["data"]["max_classes"], plain["evaluation"]["split"]) == (300, "validation")
-    other = settings_of(("cub", "evaluation.split=test"), glyphs=glyphs, always=always)
+    other = settings_of_words(("cub", "evaluation.split=test"), glyphs=glyphs, always=always)
     assert "max_classes" not in other["data"]
     assert other["evaluation"]["split"] == "test"
-    quick = settings_of(("phases.0.epochs=5",), glyphs=glyphs, quick=True)
+    quick = settings_of_words(("phases.0.epochs=5",), glyphs=glyphs, quick=True)
     assert quick["data"]["max_classes"] < 300
     assert [phase["epochs"] for phase in quick["phases"]] == [5, 2]
     with pytest.raises(ValueError, match="cub and cars"):
-        settings_of(("cub", "cars"))
+        settings_of_words(("cub", "cars"))
 
 
 def test_a_setting_that_is_measured_or_missing_cannot_be_varied():
@@ -147,4 +147,4 @@ def test_a_wrong_setting_leaves_no_folder_behind(tmp_path):
 )
 def test_what_a_study_shows_must_be_measured(change):
     with pytest.raises(ValueError, match=r"ks.*avg_dtp_images.*test_classes"):
-        settings_of((change,))
+        settings_of_words((change,))

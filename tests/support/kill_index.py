@@ -22,7 +22,7 @@ from softwarp.index import embed_files
 from softwarp.index.embed_tree import embed_tree
 from softwarp.index.index import Index
 from softwarp.index.store import IndexStore
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 from support.tiny_index import glyph_files, state
 from support.tiny_runs import PHASE, tiny
 
@@ -126,7 +126,7 @@ def kill(what: str, run: Path, images: Path, folder: Path, times: int) -> None:
 
 def main(folder: Path, times: int) -> None:
     torch.set_num_threads(1)  # threads do not survive a fork
-    run = train(tiny(phases=[PHASE]), folder / "run").folder
+    run = train_recipe(tiny(phases=[PHASE]), folder / "run").folder
     images = folder / "images"
     glyph_files(images / "one", classes=6)
     glyph_files(images / "two", classes=4, styles=6)

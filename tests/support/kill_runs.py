@@ -15,7 +15,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from softwarp.data.glyphs import load_glyphs
 from softwarp.runs.run import Run
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 from support.kills import kill_midway
 from support.tiny_runs import PHASE, outcome, tiny
 
@@ -32,7 +32,7 @@ def child(folder: Path) -> int:
     number = os.fork()
     if number == 0:
         try:
-            train(RECIPE, folder, resume=True)
+            train_recipe(RECIPE, folder, resume=True)
         except BaseException as error:
             print(repr(error), file=sys.stderr)
             os._exit(1)

@@ -37,3 +37,15 @@ def pictures(root, *paths):
     for number, path in enumerate(paths):
         jpeg(root / path, noise(40, 30, seed=number))
     return root
+
+
+def stripes(folder, classes=12, images=4, side=40):
+    """Classes are stripes of different widths and colours."""
+    generator = np.random.default_rng(0)
+    for label in range(classes):
+        stripes = np.arange(side)[:, None, None] // (label % 6 + 1) % 2 * generator.integers(60, 255, 3)
+        (folder / f"class {label:02d}").mkdir(parents=True)
+        for number in range(images):
+            pixels = np.clip(stripes + generator.normal(0, 20, (side, side, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"class {label:02d}" / f"{number}.png")
+    return folder

@@ -75,7 +75,7 @@ def finished(study):
 def main(folder: Path, workers: int, kills: int, storage: str | None = None) -> None:
     torch.set_num_threads(1)
     trial_queue.HEARTBEAT, trial_queue.GRACE, trial_queue.POLL = 1, 4, 0.1
-    tune.judge = formula
+    tune.evaluate_trial = formula
     living = [child(folder, storage) for _ in range(workers)]
     while len(list(folder.glob("trial-*/ended"))) < 2:
         time.sleep(0.05)

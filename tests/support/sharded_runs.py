@@ -57,7 +57,7 @@ def stopped_after(steps: int, recipe: Recipe, folder: Path) -> bool:
     """Train, or go on, for that many steps; return whether the run was still going on."""
     try:
         stop = Steps(steps, lambda: signal.raise_signal(signal.SIGINT))
-        training.train(recipe, folder, resume=True, on_event=stop)
+        training.train_recipe(recipe, folder, resume=True, on_event=stop)
     except training.StoppedError:
         return True
     return False

@@ -2,7 +2,7 @@
 
 import torch
 
-from softwarp.runs.run import Counts, Item, Run
+from softwarp.runs.run import Counts, EvaluatedImage, Run
 from support.pictures import jpeg, noise
 from support.results import result
 from support.tiny_runs import PHASE, tiny
@@ -19,7 +19,7 @@ def photographs(root, names=None, side=40):
         for number in range(IMAGES):
             file = f"{name.replace('/', '')}/{number} <i>.jpg"
             jpeg(root / file, noise(side, side, seed=100 * label + number))
-            items.append(Item(file, name, "test", len(items)))
+            items.append(EvaluatedImage(file, name, "test", len(items)))
     return items
 
 

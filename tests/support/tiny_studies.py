@@ -36,7 +36,7 @@ PLATEAU = RECIPE.model_copy(
 def run_benchmark(folder: Path, *, trials: int = TRIALS) -> benchmark.Benchmark:
     """Start or resume the benchmark."""
     recipes = benchmark.recipe_for_each(benchmark.judged_once(RECIPE), LOSSES)
-    work(benchmark.tasks_of(recipes, trials=trials, seeds=SEEDS), folder)
+    work(benchmark.benchmark_tasks(recipes, trials=trials, seeds=SEEDS), folder)
     return benchmark.read_benchmark(folder, recipes, trials=trials, seeds=SEEDS, command="")
 
 
@@ -47,7 +47,7 @@ def run_reality_check(
     reality_check.check_protocol(PLATEAU)
     recipes = benchmark.recipe_for_each(PLATEAU, losses)
     numbers = {"trials": trials, "reproductions": REPRODUCTIONS, "size": SIZE}
-    work(reality_check.tasks_of(recipes, **numbers), folder)
+    work(reality_check.reality_tasks(recipes, **numbers), folder)
     return reality_table.read_reality_check(folder, recipes, **numbers, command="")
 
 

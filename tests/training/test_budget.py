@@ -9,7 +9,7 @@ from softwarp.data.splits import SplitPlan
 from softwarp.recipe.schema import DataPart, ModelPart
 from softwarp.training.budget import (
     Pace,
-    Work,
+    Workload,
     crops_below,
     fit,
     fit_rest,
@@ -19,7 +19,7 @@ from softwarp.training.budget import (
 )
 
 CROPS = [224, 192, 160]
-WORK = Work(trained=100, judged=30, choosing=True)
+WORK = Workload(trained=100, judged=30, choosing=True)
 
 
 def pace(crop):
@@ -62,25 +62,25 @@ def test_units_are_written_as_people_write_them(text, seconds):
 
 def test_time_counts_every_image_that_is_trained_or_embedded():
     only_training = Pace(train=1.0, embed=0.0, save=0.0)
-    assert Work(100, 30, choosing=False).seconds(only_training, 5) == 500
-    assert Work(100, 30, choosing=True).seconds(only_training, 5) == 1000  # each half once, then all
-    assert Work(100, 30, choosing=True, seeds=3).seconds(only_training, 5) == 2000
+    assert Workload(100, 30, choosing=False).seconds(only_training, 5) == 500
+    assert Workload(100, 30, choosing=True).seconds(only_training, 5) == 1000  # each half once, then all
+    assert Workload(100, 30, choosing=True, seeds=3).seconds(only_training, 5) == 2000
     only_embedding = Pace(train=0.0, embed=1.0, save=0.0)
-    assert Work(100, 30, choosing=True).seconds(only_embedding, 0) == 100 + 60  # head, judged twice
-    assert Work(100, 30, choosing=False).seconds(only_embedding, 5) == 200 + 60
+    assert Workload(100, 30, choosing=True).seconds(only_embedding, 0) == 100 + 60  # head, judged twice
+    assert Workload(100, 30, choosing=False).seconds(only_embedding, 5) == 200 + 60
     # four looks at four shares, the start and the end
-    assert Work(100, 30, choosing=True).seconds(only_embedding, 8) == 18 * 100 + 400 + 60
+    assert Workload(100, 30, choosing=True).seconds(only_embedding, 8) == 18 * 100 + 400 + 60
     # in a closed set a look embeds the half that trains, too
-    closed = Work(100, 30, choosing=True, closed=True)
+    closed = Workload(100, 30, choosing=True, closed=True)
     assert closed.seconds(only_embedding, 8) == 2 * 18 * 100 + 400 + 60
-    assert Work(100, 30, choosing=False, observed=9).seconds(only_embedding, 5) == 200 + 60 + 5 * 9
+    assert Workload(100, 30, choosing=False, observed=9).seconds(only_embedding, 5) == 200 + 60 + 5 * 9
 
 
 def test_time_counts_every_checkpoint():
     only_saving = Pace(train=0.0, embed=0.0, save=1.0)
-    assert Work(100, 30, choosing=False, seeds=3).seconds(only_saving, 5) == 15
-    assert Work(100, 30, choosing=True).seconds(only_saving, 5) == 15  # of both halves, then of all
-    assert Work(100, 30, choosing=True).seconds(only_saving, 0) == 0
+    assert Workload(100, 30, choosing=False, seeds=3).seconds(only_saving, 5) == 15
+    assert Workload(100, 30, choosing=True).seconds(only_saving, 5) == 15  # of both halves, then of all
+    assert Workload(100, 30, choosing=True).seconds(only_saving, 0) == 0
 
 
 def test_the_largest_crop_is_kept_and_epochs_give_way_first():
@@ -101,11 +101,11 @@ def test_then_the_crop_gives_way_and_at_last_training():
 
 
 def test_without_a_budget_the_crop_stays_and_something_is_trained():
-    huge = Work(trained=10**6, judged=100, choosing=True)
+    huge = Workload(trained=10**6, judged=100, choosing=True)
     found = plan(None, work=huge)
     assert (found.crop, found.epochs) == (224, 4)
     assert found.seconds == needed(224, 4, huge)
-    tiny = Work(trained=1, judged=1, choosing=True)
+    tiny = Workload(trained=1, judged=1, choosing=True)
     assert plan(None, work=tiny).epochs == 16
 
 
@@ -133,7 +133,7 @@ def test_slower_folds_leave_fewer_epochs_and_never_none():
 
 @given(st.floats(1, 1e6), st.integers(1, 60), st.integers(1, 5000), st.booleans())
 def test_a_plan_stays_within_its_budget_or_trains_nothing(budget, epochs, images, choosing):
-    work = Work(images, images, choosing)
+    work = Workload(images, images, choosing)
     found = plan(budget, epochs, whole_looks(epochs)[0], work)
     assert found.epochs == 0 or found.seconds <= budget
     assert found.epochs <= epochs
@@ -165,7 +165,7 @@ def test_a_crop_keeps_half_of_the_pixels(largest):
 def test_the_pace_is_measured_on_the_model_and_the_images(tmp_path):
     root = pictures(tmp_path, *(f"{name}/{number}.jpg" for name in "abcd" for number in range(2)))
     data = DataPart(name="folder", root=str(root), resize=18, crop=16)
-    source = load_source(plan=SplitPlan("test"), **data.model_dump(exclude={"workers"}))
+    source = load_source(data, SplitPlan("test"))
     model = ModelPart(backbone="test_efficientnet.r160_in1k", embedding_size=8, freeze_batch_norm=True)
     (tmp_path / "run").mkdir()
     found = measure_pace(model, source, 32, torch.device("cpu"), tmp_path / "run")

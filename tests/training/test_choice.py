@@ -7,8 +7,16 @@ from support.pictures import pictures
 from softwarp.data.splits import SplitPlan, divide
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.schema import parse_recipe
-from softwarp.training.choice import FOLD_SEED, Choice, choose, fold_recipes, read_looks, trained_as, why_not
-from softwarp.training.own_images import settings_for
+from softwarp.training.choice import (
+    FOLD_SEED,
+    Choice,
+    choose_candidate,
+    fold_recipes,
+    read_looks,
+    trained_as,
+    why_frozen,
+)
+from softwarp.training.own_recipe import settings_for
 
 NAMES = [f"class {number}" for number in range(12)]
 
@@ -25,7 +33,7 @@ def test_the_best_of_those_that_surely_beat_the_frozen_features_is_chosen():
         (4, 1.0): classes(0.53, 0.01),
         (8, 1.0): classes(0.55, 0.3),  # better still, but who knows
     }
-    choice = choose(values)
+    choice = choose_candidate(values)
     assert (choice.chosen.epochs, choice.chosen.share) == (4, 1.0)
     assert choice.chosen.difference == pytest.approx(0.03)
     low, high = choice.chosen.interval
@@ -39,7 +47,7 @@ def test_the_best_of_those_that_surely_beat_the_frozen_features_is_chosen():
 
 def test_the_difference_is_paired_by_class():
     """Classes differ by far more than training changes, and all change alike."""
-    choice = choose({(0, 0.0): classes(0.5, 0.4), (2, 0.25): classes(0.51, 0.4)})
+    choice = choose_candidate({(0, 0.0): classes(0.5, 0.4), (2, 0.25): classes(0.51, 0.4)})
     assert choice.chosen.epochs == 2
     assert choice.chosen.interval == pytest.approx((0.01, 0.01))
     assert "2 epochs, 25% of the way" in choice.sentence()
@@ -50,9 +58,9 @@ def test_a_half_without_a_class_of_two_images_cannot_judge():
     splits = [*["train"] * 24, *["test"] * 4]
     kept = divide(torch.arange(14).repeat(2).sort().values.numpy(), splits, plan).train
     labels = torch.cat([torch.arange(12), torch.from_numpy(kept).div(2, rounding_mode="floor").unique()])
-    assert why_not(labels, choosing=False) == ""
-    assert "half" in why_not(labels, choosing=True)
-    assert why_not(torch.arange(12).repeat(2), choosing=True) == ""
+    assert why_frozen(labels, choosing=False) == ""
+    assert "half" in why_frozen(labels, choosing=True)
+    assert why_frozen(torch.arange(12).repeat(2), choosing=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +72,7 @@ def test_a_half_without_a_class_of_two_images_cannot_judge():
     ],
 )
 def test_the_frozen_features_stay_unless_they_are_beaten_beyond_chance(trained, words):
-    choice = choose({(4, 1.0): trained, (0, 0.0): classes(0.5)})
+    choice = choose_candidate({(4, 1.0): trained, (0, 0.0): classes(0.5)})
     assert (choice.chosen.epochs, choice.chosen.share) == (0, 0.0)
     assert choice.chosen.difference == 0
     assert "the frozen features" in choice.sentence()
@@ -72,7 +80,9 @@ def test_the_frozen_features_stay_unless_they_are_beaten_beyond_chance(trained, 
 
 
 def test_only_classes_that_all_candidates_judged_count():
-    choice = choose({(0, 0.0): classes(0.5) | {"alone": 0.0}, (1, 1.0): classes(0.6) | {"other": 1.0}})
+    choice = choose_candidate(
+        {(0, 0.0): classes(0.5) | {"alone": 0.0}, (1, 1.0): classes(0.6) | {"other": 1.0}}
+    )
     assert choice.classes == 12
     assert choice.chosen.difference == pytest.approx(0.1)
 
@@ -80,9 +90,9 @@ def test_only_classes_that_all_candidates_judged_count():
 def test_few_classes_that_agree_only_roughly_do_not_choose():
     """Resampled, these four would exclude zero; four values do not."""
     frozen = {"a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5}
-    choice = choose({(0, 0.0): frozen, (1, 1.0): {"a": 0.51, "b": 0.51, "c": 0.52, "d": 0.6}})
+    choice = choose_candidate({(0, 0.0): frozen, (1, 1.0): {"a": 0.51, "b": 0.51, "c": 0.52, "d": 0.6}})
     assert choice.chosen.epochs == 0
-    assert choose({(0, 0.0): {"a": 0.5}, (1, 1.0): {"a": 0.9}}).chosen.epochs == 0
+    assert choose_candidate({(0, 0.0): {"a": 0.5}, (1, 1.0): {"a": 0.9}}).chosen.epochs == 0
 
 
 def test_looks_of_folds_are_put_together_by_class():
@@ -140,15 +150,15 @@ def test_without_epochs_the_features_are_taken_as_they_are():
 @pytest.mark.parametrize(("last", "rising"), [(0.6, True), (0.54, False)])
 def test_a_curve_that_ends_at_its_best_is_still_rising(last, rising):
     values = {(0, 0.0): classes(0.5), (4, 1.0): classes(0.55, 0.01), (8, 0.5): classes(last, 0.01)}
-    assert choose(values).still_rising() == rising
+    assert choose_candidate(values).still_rising() == rising
     del values[4, 1.0]
-    assert not choose(values).still_rising()  # a single look shows no curve
+    assert not choose_candidate(values).still_rising()  # a single look shows no curve
 
 
 def on_both(images, held_out_classes):
     """The choice between the frozen features and one candidate, of 50% everywhere if nothing is said."""
     frozen = (0, 0.0)
-    return choose(
+    return choose_candidate(
         {frozen: classes(0.5), (4, 1.0): held_out_classes}, {frozen: classes(0.5), (4, 1.0): images}
     )
 
@@ -173,7 +183,7 @@ def test_in_a_closed_set_held_out_images_decide_and_held_out_classes_may_object(
 def test_in_a_closed_set_the_best_on_held_out_images_is_chosen():
     images = {(0, 0.0): classes(0.5), (2, 1.0): classes(0.7, 0.01), (4, 1.0): classes(0.6, 0.01)}
     others = {(0, 0.0): classes(0.5), (2, 1.0): classes(0.5, 0.01), (4, 1.0): classes(0.9, 0.01)}
-    choice = choose(others, images)
+    choice = choose_candidate(others, images)
     assert (choice.chosen.epochs, choice.best.epochs) == (2, 2)
     assert choice.chosen.images.map_at_r == pytest.approx(0.7)
     assert choice.chosen.map_at_r == pytest.approx(0.5)
@@ -194,7 +204,7 @@ def test_the_sentence_of_a_closed_set_has_both_differences():
 
 
 def test_a_choice_of_before_closed_sets_is_read():
-    choice = choose({(0, 0.0): classes(0.5), (4, 1.0): classes(0.6, 0.01)})
+    choice = choose_candidate({(0, 0.0): classes(0.5), (4, 1.0): classes(0.6, 0.01)})
     content = json.loads(choice.model_dump_json(by_alias=True))
     for each in (content["chosen"], content["best"], *content["candidates"]):
         del each["images"]

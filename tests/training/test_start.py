@@ -13,7 +13,7 @@ from softwarp.recipe.overrides import change_loss
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
 from softwarp.training.start import PER_CLASS, proxy_rate, sampled_items, start_run
-from softwarp.training.train import StoppedError, train
+from softwarp.training.train import StoppedError, train_recipe
 
 NOTHING = {**PHASE, "epochs": 0}
 MODEL = {"embedding_size": 16}
@@ -27,7 +27,7 @@ def with_loss(name, **settings):
 def checkpoint_after_a_step(recipe, folder):
     """The state after one step at rates so small that nothing moves."""
     with pytest.raises(StoppedError):
-        train(recipe, folder, on_event=Steps(1, lambda: signal.raise_signal(signal.SIGINT)))
+        train_recipe(recipe, folder, on_event=Steps(1, lambda: signal.raise_signal(signal.SIGINT)))
     return Run(folder).load_checkpoint()[0]
 
 
@@ -39,7 +39,9 @@ def test_an_untrained_principal_head_has_the_metrics_of_the_frozen_features(tmp_
     judged = {"phases": [NOTHING], "evaluation": {"baseline": True, "clustering": False}}
     wide = {"embedding_size": 512}
     runs = [
-        train(tiny(loss={"name": "proxy_nca_pp"}, model=model, **judged), tmp_path / str(place)).result()
+        train_recipe(
+            tiny(loss={"name": "proxy_nca_pp"}, model=model, **judged), tmp_path / str(place)
+        ).result()
         for place, model in enumerate((wide | {"head_init": "pca"}, wide))
     ]
     for metric in ("recall@1", "map@r"):
@@ -92,7 +94,7 @@ def started(recipe, folder):
     jobs = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("softwarp.training.train.work_through", lambda job, _: jobs.append(job) or ())
-        train(recipe, folder)
+        train_recipe(recipe, folder)
     jobs[0].model.eval().requires_grad_(False)
     return jobs[0]
 
@@ -101,13 +103,13 @@ def test_means_are_refused_where_a_class_has_no_vector_or_several(tmp_path):
     for name, found in (("triplet", "none"), ("soft_triple", r"\[20, \d+, 16\]")):
         recipe = tiny(loss=with_loss(name), phases=[NOTHING])
         with pytest.raises(ValueError, match=f"proxy_init means.*{name} has {found}"):
-            train(recipe, tmp_path / name)
+            train_recipe(recipe, tmp_path / name)
 
 
 def test_a_moving_average_starts_where_the_model_does(tmp_path):
     settings = {"evaluation": {"clustering": False}, "phases": [NOTHING], "model": PCA}
-    plain = train(tiny(**settings), tmp_path / "plain").load_model()
-    averaged = train(tiny(**settings, optimizer={"average": 0.5}), tmp_path / "averaged").load_model()
+    plain = train_recipe(tiny(**settings), tmp_path / "plain").load_model()
+    averaged = train_recipe(tiny(**settings, optimizer={"average": 0.5}), tmp_path / "averaged").load_model()
     assert all(torch.equal(plain[name], averaged[name]) for name in plain)
 
 
@@ -185,7 +187,7 @@ def test_travel_takes_the_place_of_the_rate(tmp_path):
         with pytest.raises(ValueError, match=r"proxy_travel needs adam.*proxy_learning_rate"):
             tiny(phases=[TRAVEL], optimizer=optimizer)
     with pytest.raises(ValueError, match="triplet has no proxies that travel"):
-        train(tiny(loss={"name": "triplet"}, phases=[TRAVEL]), tmp_path)
+        train_recipe(tiny(loss={"name": "triplet"}, phases=[TRAVEL]), tmp_path)
 
 
 def test_another_loss_takes_the_travel_of_its_card():
@@ -215,19 +217,19 @@ ALL_OF_IT = {
 
 
 def test_a_run_with_all_of_it_resumes_to_the_very_same_end(tmp_path):
-    whole = train(tiny(**ALL_OF_IT), tmp_path / "whole")
+    whole = train_recipe(tiny(**ALL_OF_IT), tmp_path / "whole")
     with pytest.raises(StoppedError):
-        train(
+        train_recipe(
             tiny(**ALL_OF_IT),
             tmp_path / "cut",
             on_event=Steps(4, lambda: signal.raise_signal(signal.SIGINT)),
         )
-    assert outcome(train(tiny(**ALL_OF_IT), tmp_path / "cut", resume=True)) == outcome(whole)
+    assert outcome(train_recipe(tiny(**ALL_OF_IT), tmp_path / "cut", resume=True)) == outcome(whole)
 
 
 def test_what_is_handed_out_lies_between_start_and_end(tmp_path):
     quiet = {"evaluation": {"clustering": False}}
-    run = train(tiny(optimizer={"wise_ft": 0.25}, **quiet), tmp_path)
+    run = train_recipe(tiny(optimizer={"wise_ft": 0.25}, **quiet), tmp_path)
     trained, start = run.load_checkpoint()[0]["model"], run.load_checkpoint()[0]["start"]
     torch.manual_seed(0)
     first = Embedder("small_conv", 16).state_dict()
@@ -242,7 +244,7 @@ def test_what_is_handed_out_lies_between_start_and_end(tmp_path):
 def test_weights_are_pulled_to_their_start_by_rate_times_decay(tmp_path):
     """So strongly that they stay where they were: 200 x the rate of 0.005 is all of the way."""
     frozen = {"embedding_size": 16, "freeze_batch_norm": True}
-    run = train(tiny(model=frozen, optimizer={"l2_sp": 200.0}, phases=[PHASE]), tmp_path / "all")
+    run = train_recipe(tiny(model=frozen, optimizer={"l2_sp": 200.0}, phases=[PHASE]), tmp_path / "all")
     checkpoint = run.load_checkpoint()[0]
     assert torch.equal(checkpoint["model"]["head.weight"], checkpoint["start"]["head.weight"])
     half = checkpoint_after_a_step(tiny(optimizer={"l2_sp": 100.0}, phases=[PHASE]), tmp_path / "half")
@@ -267,7 +269,7 @@ def test_two_processes_start_and_measure_as_one_does(tmp_path):
         optimizer={"eps": 1.0, "wise_ft": 0.5, "l2_sp": 1.0},
         phases=[rates],
     )
-    one, two = train(recipe, tmp_path / "one"), two_processes(recipe, tmp_path)
+    one, two = train_recipe(recipe, tmp_path / "one"), two_processes(recipe, tmp_path)
     assert losses_of(two) == pytest.approx(losses_of(one), abs=1e-4)
     for ours, theirs in zip(one.history(), two.history(), strict=True):
         assert theirs["scale"] == pytest.approx(ours["scale"], rel=1e-3)
@@ -277,7 +279,7 @@ def test_two_processes_start_and_measure_as_one_does(tmp_path):
 
 def test_looks_judge_shares_of_the_way_by_class(tmp_path):
     looks = {"every": 1, "interpolations": [0.0, 0.5, 1.0], "clustering": False}
-    run = train(tiny(evaluation=looks), tmp_path)
+    run = train_recipe(tiny(evaluation=looks), tmp_path)
     first, second = (row["interpolations"] for row in run.history())
     assert set(first) == {"0.0", "0.5", "1.0"}
     assert set(second) == {"0.5", "1.0"}  # the start stays what it is
@@ -288,6 +290,6 @@ def test_looks_judge_shares_of_the_way_by_class(tmp_path):
         assert mean == pytest.approx(row["validation"]["map@r"])
     assert len(set(values.values())) == 3
     frozen = tiny(evaluation={"clustering": False}, phases=[{**PHASE, "epochs": 0}])
-    assert train(frozen, tmp_path / "frozen").result().metrics["map@r"] == pytest.approx(values["0.0"])
+    assert train_recipe(frozen, tmp_path / "frozen").result().metrics["map@r"] == pytest.approx(values["0.0"])
     half = tiny(evaluation={"clustering": False}, optimizer={"wise_ft": 0.5}, phases=[PHASE])
-    assert train(half, tmp_path / "half").result().metrics["map@r"] == pytest.approx(values["0.5"])
+    assert train_recipe(half, tmp_path / "half").result().metrics["map@r"] == pytest.approx(values["0.5"])

@@ -23,7 +23,7 @@ from softwarp.runs.run import Counts
 from softwarp.training import train as training
 from softwarp.training.job import build_optimizer
 from softwarp.training.schedule import factor
-from softwarp.training.train import StoppedError, train
+from softwarp.training.train import StoppedError, train_recipe
 from softwarp.tuning.search import judged_recipe
 
 STREAMS = Path(__file__).parents[1] / "support" / "stream_runs.py"
@@ -68,28 +68,28 @@ def seen(monkeypatch):
 
 def test_records_train_on_everybody_and_nothing_is_judged(tmp_path):
     write_faces(tmp_path / "records", people=6, images=4, size=28)
-    run = train(recipe_for("records", tmp_path / "records"), tmp_path / "run")
+    run = train_recipe(recipe_for("records", tmp_path / "records"), tmp_path / "run")
     result = run.result()
     assert result.classes == Counts(train=6, evaluated=0)
     assert result.images == Counts(train=24, evaluated=0)
     assert result.metrics.keys() == {"avg_dtp"}
     assert run.items() == []
     held = recipe_for("records", tmp_path / "records", evaluation={"test_classes": "given", "split": "test"})
-    assert train(held, tmp_path / "held").result().classes == Counts(train=4, evaluated=2)
+    assert train_recipe(held, tmp_path / "held").result().classes == Counts(train=4, evaluated=2)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stopped_stream_goes_on_at_the_very_sample(tmp_path, shards, seen, workers):
-    whole = train(recipe_for("shards", shards), tmp_path / "whole")
+    whole = train_recipe(recipe_for("shards", shards), tmp_path / "whole")
     expected = [*seen]
     assert len(expected) == 10  # two epochs of five batches
     assert sorted(item for step in expected[:5] for item in step) == list(range(40))
     seen.clear()
     helped = recipe_for("shards", shards, data={"workers": workers})
     with pytest.raises(StoppedError):
-        train(helped, tmp_path / "run", on_event=Steps(7, lambda: signal.raise_signal(signal.SIGINT)))
+        train_recipe(helped, tmp_path / "run", on_event=Steps(7, lambda: signal.raise_signal(signal.SIGINT)))
     assert seen == expected[:7]
-    run = train(helped, tmp_path / "run", resume=True)
+    run = train_recipe(helped, tmp_path / "run", resume=True)
     assert seen == expected
     assert outcome(run) == outcome(whole)
 
@@ -97,7 +97,7 @@ def test_a_stopped_stream_goes_on_at_the_very_sample(tmp_path, shards, seen, wor
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["2:7,2:3", "2:4,1:3,2:2"])
 def test_ranks_divide_the_stream_and_resume_with_another_number(tmp_path, shards, seen, plan):
-    train(recipe_for("shards", shards), tmp_path / "whole")
+    train_recipe(recipe_for("shards", shards), tmp_path / "whole")
     (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe_for("shards", shards)))
     steps = sum(int(part.split(":")[1]) for part in plan.split(","))
     subprocess.run(
@@ -108,7 +108,7 @@ def test_ranks_divide_the_stream_and_resume_with_another_number(tmp_path, shards
 
 def test_the_cache_of_decoded_files_is_refused(shards, tmp_path):
     with pytest.raises(ValueError, match=r"data\.cache"):
-        train(recipe_for("shards", shards, data={"cache": True}), tmp_path / "run")
+        train_recipe(recipe_for("shards", shards, data={"cache": True}), tmp_path / "run")
 
 
 def test_a_weighted_loss_scales_gradients_alone(tmp_path, shards):
@@ -124,7 +124,7 @@ def test_a_weighted_loss_scales_gradients_alone(tmp_path, shards):
             optimizer={"name": "sgd", "clip_value": None},
             phases=[{"epochs": 1, **phase}],
         )
-        runs.append(train(recipe, tmp_path / str(weight)))
+        runs.append(train_recipe(recipe, tmp_path / str(weight)))
     losses = [[row["loss"] for row in run.history()] for run in runs]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     weights = [run.load_model() for run in runs]
@@ -141,7 +141,7 @@ def test_gradients_are_clipped_by_their_norm(tmp_path, shards):
         )
         torch.manual_seed(recipe.seed)
         start = dict(Embedder("test_efficientnet.r160_in1k", 8).named_parameters())
-        final = train(recipe, tmp_path / str(norm)).load_model()
+        final = train_recipe(recipe, tmp_path / str(norm)).load_model()
         moved[norm] = (
             sum(float((final[name] - each.detach()).square().sum()) for name, each in start.items()) ** 0.5
         )

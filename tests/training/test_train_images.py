@@ -27,8 +27,8 @@ from softwarp.events import Drawn
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Counts, Run
 from softwarp.training.job import Job
-from softwarp.training.own_images import settings_for
-from softwarp.training.train import train
+from softwarp.training.own_recipe import settings_for
+from softwarp.training.train import train_recipe
 
 PHASE = {"epochs": 1, "learning_rate": 0.002, "proxy_learning_rate": 0.02}
 
@@ -61,7 +61,7 @@ def small(root, **changes):
 
 def test_a_folder_is_trained_and_evaluated_on_other_classes(tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.memory.ctypes", None)  # library calls leave malloc alone
-    run = train(small(draw(tmp_path / "images")), tmp_path / "run")
+    run = train_recipe(small(draw(tmp_path / "images")), tmp_path / "run")
     result = run.result()
     assert result.classes == Counts(train=6, evaluated=2)
     assert result.images == Counts(train=30, evaluated=10)
@@ -78,13 +78,15 @@ def test_a_folder_is_trained_and_evaluated_on_other_classes(tmp_path, monkeypatc
 def test_workers_and_the_cache_of_pixels_change_nothing_but_speed(tmp_path, monkeypatch):
     monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "cache"))
     root = draw(tmp_path / "images")
-    alone = train(small(root), tmp_path / "alone").load_embeddings()["embeddings"]
-    helped = train(small(root, data={"workers": 2}), tmp_path / "helped").load_embeddings()["embeddings"]
-    assert torch.equal(alone, helped)
-    cached = train(small(root, data={"cache": True, "resize": 24}), tmp_path / "cached").load_embeddings()[
+    alone = train_recipe(small(root), tmp_path / "alone").load_embeddings()["embeddings"]
+    helped = train_recipe(small(root, data={"workers": 2}), tmp_path / "helped").load_embeddings()[
         "embeddings"
     ]
-    plain = train(small(root, data={"resize": 24}), tmp_path / "plain").load_embeddings()["embeddings"]
+    assert torch.equal(alone, helped)
+    cached = train_recipe(
+        small(root, data={"cache": True, "resize": 24}), tmp_path / "cached"
+    ).load_embeddings()["embeddings"]
+    plain = train_recipe(small(root, data={"resize": 24}), tmp_path / "plain").load_embeddings()["embeddings"]
     assert torch.equal(cached, plain)  # at that size nothing is resized
 
 
@@ -98,8 +100,8 @@ def test_a_csv_file_of_absolute_paths_trains_like_the_folder(tmp_path, monkeypat
     file = tmp_path / "lists" / "own.csv"
     file.parent.mkdir()
     file.write_text("\n".join(["path,label", *rows]))
-    listed = train(small(file, data={"name": "csv", "cache": cache}), tmp_path / "listed")
-    folder = train(small(root, data={"cache": cache}), tmp_path / "folder")
+    listed = train_recipe(small(file, data={"name": "csv", "cache": cache}), tmp_path / "listed")
+    folder = train_recipe(small(root, data={"cache": cache}), tmp_path / "folder")
     assert torch.equal(listed.load_embeddings()["embeddings"], folder.load_embeddings()["embeddings"])
     skipped = tuple(str(root / path) for path in folder.result().left_out)
     assert listed.result().left_out == skipped
@@ -111,13 +113,13 @@ def test_a_broken_image_is_skipped_and_named_unless_strict(tmp_path):
     root = draw(tmp_path / "images")
     for label in range(8):
         (root / f"class {label}" / "0.png").write_bytes(b"not an image")
-    run = train(small(root, phases=[{**PHASE, "epochs": 3}]), tmp_path / "run")
+    run = train_recipe(small(root, phases=[{**PHASE, "epochs": 3}]), tmp_path / "run")
     assert set(run.result().broken_images) <= {f"class {label}/0.png" for label in range(8)}
     assert run.result().broken_images
     assert len(run.load_embeddings()["embeddings"]) == 8  # two classes of five, one broken each
     assert len(run.result().left_out) == 2
     with pytest.raises(ValueError, match=r"0\.png"):
-        train(small(root, data={"strict": True}), tmp_path / "strict")
+        train_recipe(small(root, data={"strict": True}), tmp_path / "strict")
 
 
 def test_a_broken_image_in_a_worker_is_one_line(tmp_path):
@@ -125,19 +127,19 @@ def test_a_broken_image_in_a_worker_is_one_line(tmp_path):
     for path in root.glob("*/*.png"):
         path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"\.png") as caught:
-        train(small(root, data={"workers": 1}), tmp_path / "run")
+        train_recipe(small(root, data={"workers": 1}), tmp_path / "run")
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_run_on_other_images_is_not_taken_for_this_one(tmp_path):
     root = draw(tmp_path / "images")
-    train(small(root), tmp_path / "run")
+    train_recipe(small(root), tmp_path / "run")
     Image.new("RGB", (20, 20)).save(root / "class 0" / "new.png")
     with pytest.raises(ValueError, match=r"other images.*--fresh"):
-        train(small(root), tmp_path / "run", resume=True)
+        train_recipe(small(root), tmp_path / "run", resume=True)
     (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(ValueError, match="other images"):
-        train(small(root), tmp_path / "run", resume=True)
+        train_recipe(small(root), tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_a_class_with_one_image_trains_along(tmp_path):
     Image.new("RGB", (20, 20)).save(root / "class 0" / "5.png")
     (root / "alone").mkdir()
     Image.new("CMYK", (20, 20)).save(root / "alone" / "one.jpg")
-    result = train(small(root), tmp_path / "run").result()
+    result = train_recipe(small(root), tmp_path / "run").result()
     assert result.images.train + result.images.evaluated == 8 * 5 + 2
 
 
@@ -217,7 +219,7 @@ def test_an_unreadable_folder_is_named():
         (root / "class 3").chmod(0)
         message = r"class 3 .*Permission denied.*chmod"
         with not_as_root(), pytest.raises(OSError, match=message):
-            train(small(root), Path(folder) / "run")
+            train_recipe(small(root), Path(folder) / "run")
         (root / "class 3").chmod(0o755)
         with not_as_root():
             assert len(read_table("folder", root).paths) == 8 * 5  # nothing else was in the way
@@ -235,7 +237,7 @@ def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, mo
     monkeypatch.setattr("softwarp.training.train.prepare", prepare)
     recipe = small(root, model={"backbone": "test_resnet", "pretrained": True})
     with pytest.raises(ValueError, match="far enough"):
-        train(recipe, tmp_path / "run", on_event=Drawn(Progress(console=Console(file=said))))
+        train_recipe(recipe, tmp_path / "run", on_event=Drawn(Progress(console=Console(file=said))))
 
 
 def test_one_command_from_a_folder_to_a_model(tmp_path):
@@ -341,8 +343,8 @@ def test_what_is_left_out_is_said_and_images_that_vanish_are_skipped(tmp_path, m
         pytest.warns(UserWarning, match="1 of 40 "),
         pytest.warns(UserWarning, match=r"no class folder.*stray\.png"),
     ):
-        run = train(small(root, phases=[{**PHASE, "epochs": 4}]), tmp_path / "run")
+        run = train_recipe(small(root, phases=[{**PHASE, "epochs": 4}]), tmp_path / "run")
     result = run.result()
     assert {"class 0/0.png", "class 1/0.png"} <= {*result.broken_images, *result.left_out}
     with pytest.raises(FileNotFoundError, match=r"class 0/0\.png"):
-        train(small(root, data={"strict": True}), tmp_path / "strict")
+        train_recipe(small(root, data={"strict": True}), tmp_path / "strict")

@@ -14,7 +14,7 @@ from support.tiny_runs import PHASE, Steps, losses_of, outcome, tiny
 
 from softwarp.recipe.overrides import dump_recipe
 from softwarp.runs.run import Run
-from softwarp.training.train import StoppedError, train
+from softwarp.training.train import StoppedError, train_recipe
 
 RUNS = Path(__file__).parents[1] / "support" / "sharded_runs.py"
 WARP = {"name": "warped_softmax", "settings": {"alpha": 4.0, "k1": 0.8, "k2": 1.2}}
@@ -25,12 +25,13 @@ GENTLE = {"optimizer": {"eps": 1.0}, "phases": [{**PHASE, "proxy_learning_rate":
 
 def stopped(recipe, folder, steps):
     with pytest.raises(StoppedError):
-        train(recipe, folder, on_event=Steps(steps, lambda: signal.raise_signal(signal.SIGINT)))
+        train_recipe(recipe, folder, on_event=Steps(steps, lambda: signal.raise_signal(signal.SIGINT)))
 
 
 def test_a_sharded_run_is_the_run_without(tmp_path):
     plain, sharded = (
-        train(tiny(loss=loss, **GENTLE), tmp_path / str(place)) for place, loss in enumerate((WARP, SHARDED))
+        train_recipe(tiny(loss=loss, **GENTLE), tmp_path / str(place))
+        for place, loss in enumerate((WARP, SHARDED))
     )
     assert losses_of(sharded) == pytest.approx(losses_of(plain), rel=1e-5)
     for metric in ("avg_dtp", "recall@1"):
@@ -53,19 +54,19 @@ def test_proxies_start_at_class_means_and_travel_as_without(name, tmp_path):
 
 
 def test_an_interrupted_sampled_run_ends_like_one_that_was_not(tmp_path):
-    whole = train(tiny(loss=SAMPLED), tmp_path / "whole")
+    whole = train_recipe(tiny(loss=SAMPLED), tmp_path / "whole")
     stopped(tiny(loss=SAMPLED), tmp_path / "cut", 8)
     (tmp_path / "cut" / "class-rows-9").mkdir()  # of a process that was killed while it wrote
-    again = train(tiny(loss=SAMPLED), tmp_path / "cut", resume=True)
+    again = train_recipe(tiny(loss=SAMPLED), tmp_path / "cut", resume=True)
     assert outcome(again) == outcome(whole)
     assert len(list((tmp_path / "cut").glob("class-rows-*"))) == 2  # of the checkpoint and the one before
-    fresh = train(tiny(loss=WARP, phases=[{**PHASE, "epochs": 0}]), tmp_path / "cut")
+    fresh = train_recipe(tiny(loss=WARP, phases=[{**PHASE, "epochs": 0}]), tmp_path / "cut")
     assert not list(fresh.folder.glob("class-rows-*"))
 
 
 def test_a_flipped_bit_in_the_class_rows_is_reported_and_the_end_is_the_same(tmp_path):
     every = {"loss": SHARDED, "checkpoint_minutes": 1e-6}
-    whole = train(tiny(**every), tmp_path / "whole")
+    whole = train_recipe(tiny(**every), tmp_path / "whole")
     stopped(tiny(**every), tmp_path / "cut", 8)
     kept = Run(tmp_path / "cut").load_checkpoint()[0]["class_rows"]["folder"]
     (path,) = (tmp_path / "cut" / kept).iterdir()
@@ -73,16 +74,16 @@ def test_a_flipped_bit_in_the_class_rows_is_reported_and_the_end_is_the_same(tmp
     content[len(content) // 2] ^= 4
     path.write_bytes(content)
     with pytest.warns(UserWarning, match=rf"{kept}.*the one before"):
-        again = train(tiny(**every), tmp_path / "cut", resume=True)
+        again = train_recipe(tiny(**every), tmp_path / "cut", resume=True)
     assert outcome(again) == outcome(whole)
 
 
 def test_another_run_can_start_from_it_and_its_weights_can_be_dropped(tmp_path):
     first = tiny(loss=SHARDED, phases=[PHASE])
-    train(first, tmp_path / "first")
+    train_recipe(first, tmp_path / "first")
     Run(tmp_path / "second").start_from(Run(tmp_path / "first"), tiny(loss=SHARDED))
-    both = train(tiny(loss=SHARDED), tmp_path / "second", resume=True)
-    assert outcome(both) == outcome(train(tiny(loss=SHARDED), tmp_path / "whole"))
+    both = train_recipe(tiny(loss=SHARDED), tmp_path / "second", resume=True)
+    assert outcome(both) == outcome(train_recipe(tiny(loss=SHARDED), tmp_path / "whole"))
     whole = Run(tmp_path / "whole")
     assert list(whole.folder.glob("class-rows-*"))
     whole.remove_checkpoints()
@@ -97,7 +98,7 @@ def test_a_disk_that_fills_up_within_a_file_is_one_line_too(tmp_path, monkeypatc
 
     monkeypatch.setattr("torch.distributed.checkpoint.filesystem._write_files_from_queue", fail)
     with pytest.raises(OSError, match=r"class-rows-1 cannot.*No space"):
-        train(tiny(loss=SHARDED), tmp_path)
+        train_recipe(tiny(loss=SHARDED), tmp_path)
 
 
 def test_a_full_disk_names_the_folder(tmp_path, monkeypatch):
@@ -106,14 +107,14 @@ def test_a_full_disk_names_the_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr("softwarp.processes.save_divided", fail)
     with pytest.raises(OSError, match=r"class-rows-1.*No space"):
-        train(tiny(loss=SHARDED), tmp_path)
+        train_recipe(tiny(loss=SHARDED), tmp_path)
 
 
 def test_recipes_that_cannot_be_sharded_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"sample_rate.*sharded"):
         tiny(loss=WARP | {"sample_rate": 0.5})
     with pytest.raises(ValueError, match=r"TripletLoss.*loss\.sharded"):
-        train(tiny(loss={"name": "triplet", "sharded": True}), tmp_path)
+        train_recipe(tiny(loss={"name": "triplet", "sharded": True}), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -164,4 +165,4 @@ def test_a_process_that_dies_takes_the_others_down_and_the_run_resumes(tmp_path)
     assert "another one has ended" in line
     assert "resume" in line
     assert 0 < Run(tmp_path / "run").load_checkpoint()[0]["state"]["step"] < 200
-    assert train(recipe, tmp_path / "run", resume=True).finished()
+    assert train_recipe(recipe, tmp_path / "run", resume=True).finished()

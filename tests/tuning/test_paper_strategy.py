@@ -101,13 +101,13 @@ def test_delta_can_be_fixed_and_numbers_are_searched_as_numbers():
 
 def test_a_second_phase_starts_from_the_checkpoint_of_the_first(tmp_path):
     """One that starts there ends where both phases in one run end, and trains the first phase only once."""
-    from softwarp.training.train import train
+    from softwarp.training.train import train_recipe
 
     first = RECIPE.model_copy(update={"phases": RECIPE.phases[:1]})
-    train(first, tmp_path / "first")
-    one_run = train(RECIPE, tmp_path / "whole").result()
+    train_recipe(first, tmp_path / "first")
+    one_run = train_recipe(RECIPE, tmp_path / "whole").result()
     epochs = []
-    value = tune.judge(
+    value = tune.evaluate_trial(
         RECIPE,
         tmp_path / "second",
         objective="map@r",

@@ -6,7 +6,15 @@ from support.tiny_runs import PHASE, tiny
 from softwarp.losses import LOSSES
 from softwarp.recipe.overrides import change_loss, write_out
 from softwarp.recipe.schema import parse_recipe
-from softwarp.tuning.space import Parameter, apply, number_of, on_bounds, own_point, parse_parameter, space_of
+from softwarp.tuning.space import (
+    Parameter,
+    number_of,
+    on_bounds,
+    own_point,
+    parse_parameter,
+    space_of,
+    with_settings,
+)
 
 RATE = "phases.0.learning_rate"
 
@@ -83,12 +91,12 @@ def test_every_loss_has_a_space_that_it_takes(name):
 
 def test_a_value_gets_into_the_recipe():
     recipe = tiny(phases=[{**PHASE, "head_learning_rate": 0.05}, {**PHASE, "learning_rate": 0.0005}])
-    new = apply(recipe, {RATE: 0.01, "loss.settings.alpha": "auto:2", "optimizer.name": "adamw"})
+    new = with_settings(recipe, {RATE: 0.01, "loss.settings.alpha": "auto:2", "optimizer.name": "adamw"})
     assert [phase.learning_rate for phase in new.phases] == pytest.approx([0.01, 0.001])
     assert new.phases[0].head_learning_rate == pytest.approx(0.1)
     assert new.loss.settings["alpha"] == "auto:2"
     assert new.optimizer.name == "adamw"
-    own = apply(recipe, {RATE: 0.01, "phases.1.learning_rate": 0.3})
+    own = with_settings(recipe, {RATE: 0.01, "phases.1.learning_rate": 0.3})
     assert own.phases[1].learning_rate == 0.3
 
 

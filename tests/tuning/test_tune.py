@@ -115,7 +115,7 @@ def test_a_killed_search_draws_what_it_would_have_drawn(place, tmp_path, formula
     whole = search(tmp_path / "whole")
     number = os.fork()
     if number == 0:
-        suggest, judge = tune.suggest, tune.judge
+        suggest, judge = tune.suggest, tune.evaluate_trial
 
         def die(trial, space):
             if trial.number == 2 and place == "asked":
@@ -131,7 +131,7 @@ def test_a_killed_search_draws_what_it_would_have_drawn(place, tmp_path, formula
                 os.kill(os.getpid(), 9)
             return value
 
-        tune.suggest, tune.judge = die, die_at_the_end
+        tune.suggest, tune.evaluate_trial = die, die_at_the_end
         search(tmp_path / "killed")
         os._exit(0)
     assert os.waitpid(number, 0)[1] == 9
@@ -271,10 +271,10 @@ def test_test_classes_are_never_loaded(tmp_path, monkeypatch):
     tune.search(recipe, tmp_path / "out", trials=1)
     tune.search(recipe, tmp_path / "folds", trials=1, folds=2)
     assert len(touched) > 20
-    from softwarp.training.train import train
+    from softwarp.training.train import train_recipe
 
     with pytest.raises(AssertionError, match="of a test class"):
-        train(recipe, tmp_path / "test")  # which does load them
+        train_recipe(recipe, tmp_path / "test")  # which does load them
 
 
 def test_another_study_in_its_place_is_refused_with_the_difference(tmp_path, formula):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from softwarp.data.check import Prospect
     from softwarp.data.duplicates import Looks
-    from softwarp.data.tables import Table
+    from softwarp.data.tables import ImageTable
 
 COPIES = 20  # pairs that are named of each kind
 LARGEST, SMALLEST = 12, 6  # classes that are shown, if there are many
@@ -149,7 +149,7 @@ def _fetch(name: str, to: Path, address: str | None) -> None:
     typer.echo(f"{name}: {folder}")
 
 
-def _show(table: "Table", test: "Prospect") -> None:
+def _show(table: "ImageTable", test: "Prospect") -> None:
     """Print the counts and a table of classes; if there are many, the largest and the smallest."""
     from rich.console import Console
 
@@ -174,7 +174,7 @@ def _show(table: "Table", test: "Prospect") -> None:
         _say(f"classes with a single image, so nothing to find: {len(single):,} ({_some(single)})")
 
 
-def _show_copies(table: "Table", looks: "Looks", deep: bool) -> None:
+def _show_copies(table: "ImageTable", looks: "Looks", deep: bool) -> None:
     """Name images that are copies of others where that spoils training or what it reports."""
     from softwarp.data.duplicates import alike, identical
 

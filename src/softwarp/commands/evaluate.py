@@ -100,7 +100,6 @@ def evaluate(
     from softwarp.commands.progress import share_bar
     from softwarp.data.embedding_files import load_tables
     from softwarp.evaluation import measure
-    from softwarp.memory import freed_memory_kept
 
     _refuse_images(source)
     usual: dict[str, Any] = {}
@@ -114,7 +113,7 @@ def evaluate(
         sides: Tables = tuple(arrays.get(name) for name in ARRAYS)  # type: ignore[assignment]
     else:
         sides = load_tables(source, labels, gallery, gallery_labels, queries, key)
-    with freed_memory_kept(), share_bar("measuring") as advance:
+    with share_bar("measuring") as advance:
         result = measure(
             *sides[:2],
             gallery=sides[2],

@@ -61,12 +61,12 @@ def export(
     caller needs to know (resize, crop, distance) is in the metadata. A file that differs from torch by more
     than rounding is not written; for int8, recall before and after is printed.
     """
-    from softwarp.export.check import check_images
+    from softwarp.export.check import images_to_check
     from softwarp.inference import load
 
     _check_options(to, output, quantise, licence, push)
     model = load(run, device="cpu")
-    shown = check_images(run, model, count=images)
+    shown = images_to_check(run, model, count=images)
     if to is Format.hf:
         _export_folder(model, output, shown, licence, push)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from softwarp.data.tables import Table
+    from softwarp.data.tables import ImageTable
 
 app = typer.Typer(
     help="Pack faces into shards for training, and draw pairs to verify.",
@@ -83,7 +83,7 @@ def pairs(
     _say(f"{drawn} in {folds} folds: {output}; verify with --pairs {output} --images {table.root}")
 
 
-def _table(source: Path, depth: int | None) -> "Table":
+def _table(source: Path, depth: int | None) -> "ImageTable":
     from softwarp.commands.progress import note
     from softwarp.data.tables import layout_of, read_table
 

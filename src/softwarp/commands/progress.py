@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from softwarp.events import Drawn, Event, OnEvent, Progress, Stopping, bars
+from softwarp.events import Drawn, Event, Note, OnEvent, Progress, Stopping, bars
 from softwarp.files import printable
-from softwarp.memory import freed_memory_kept
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -21,11 +20,13 @@ if TYPE_CHECKING:
 @contextmanager
 def listening(stopped: Callable[[KeyboardInterrupt], str]) -> "Iterator[OnEvent]":
     """Yield a function that draws events as bars; Ctrl-C ends with the line given and exit code 130."""
-    with freed_memory_kept(), bars() as drawn:
+    with bars() as drawn:
         draw = Drawn(drawn)
 
         def show(event: Event) -> None:
             if not isinstance(event, Stopping):
+                if isinstance(event, Note):
+                    event = Note(printable(event.text))
                 if int(os.environ.get("RANK", "0")) == 0 or isinstance(event, Progress):
                     draw(event)
                 return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.plans import BudgetOption, DryRun
+from softwarp.commands.plan_options import BudgetOption, DryRun
 from softwarp.files import printable
 
 if TYPE_CHECKING:
@@ -60,19 +60,20 @@ def reality_check(
     """
     from rich.console import Console
 
-    from softwarp.commands.benchmark import write_files
-    from softwarp.commands.plans import fit_study
     from softwarp.commands.progress import bars_until_stopped, note
     from softwarp.fair.benchmark import parse_losses, recipe_for_each
-    from softwarp.fair.reality_check import check_protocol, open_reality_check, tasks_of
+    from softwarp.fair.benchmark_result import search_lines
+    from softwarp.fair.plan import fit_study
+    from softwarp.fair.reality_check import check_protocol, open_reality_check, reality_tasks
     from softwarp.fair.reality_table import read_reality_check
     from softwarp.fair.tasks import work
     from softwarp.files import check_writable, write_json
     from softwarp.recipe.files import find_recipe, read_settings
     from softwarp.recipe.overrides import override
     from softwarp.recipe.schema import parse_recipe
-    from softwarp.report.benchmark import published_table, reality_table, search_lines
+    from softwarp.report.benchmark import published_table, reality_table
     from softwarp.report.write import write_report
+    from softwarp.tables import write_table
 
     path, changes = find_recipe(recipe), [word for word in words if "=" in word]
     losses = parse_losses(",".join(word for word in words if "=" not in word), fewest=1)
@@ -101,12 +102,12 @@ def reality_check(
     if dry_run:
         return
     with bars_until_stopped(folder) as on_event:
-        work(tasks_of(recipes, **numbers, storage=storage), folder, on_event=on_event)
+        work(reality_tasks(recipes, **numbers, storage=storage), folder, on_event=on_event)
     command = shlex.join(["softwarp", *sys.argv[1:]])
     outcome = read_reality_check(folder, recipes, **numbers, command=command)
     shown = reality_table(outcome)
     write_json(folder / "reality_check.json", outcome.model_dump(mode="json", by_alias=True))
-    write_files(folder, "reality_check", shown)
+    write_table(folder / "reality_check", shown)
     write_report(folder / "report.html", [folder], command)
     _show(Console(), shown)
     published = published_table(chosen.paper)
@@ -139,8 +140,8 @@ def _show(console: "Console", shown: "Table") -> None:
 
 def _checked(recipes: "dict[str, Recipe]", folder: Path) -> "tuple[dict[str, Recipe], str, str]":
     """The recipes, batches fitted to all training classes; the hash of the images; the batches in words."""
-    from softwarp.commands.plans import batch_line
     from softwarp.fair.benchmark import judged_once
+    from softwarp.fair.plan import batch_line
     from softwarp.training.step_batches import fit_batches, room_of
     from softwarp.tuning.search import check_steps, fold_runs
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from softwarp.data.splits import Judged
+    from softwarp.data.tables import ImageTable as ImageTable
     from softwarp.recipe.schema import Recipe
 
 Words = Annotated[
@@ -69,17 +69,20 @@ def show(
     """Print a recipe in full, with every default and with changes like phases.0.epochs=5."""
     from softwarp.recipe.overrides import dump_recipe
 
-    typer.echo(dump_recipe(choose(words or [], data, None, depth)[1]), nl=False)
+    typer.echo(dump_recipe(recipe_of_words(words or [], data, None, depth)[1]), nl=False)
 
 
-def choose(
-    words: list[str], data: Path | None, protocol: str | None, depth: int | None = None
+def recipe_of_words(
+    words: list[str],
+    data: Path | None,
+    protocol: str | None,
+    depth: int | None = None,
+    table: "ImageTable | None" = None,
 ) -> "tuple[str, Recipe]":
     """Return a name for the run, and its recipe, from the words and options on the command line."""
-    from softwarp.losses import LOSSES
-    from softwarp.recipe.files import find_recipe, read_settings
-    from softwarp.recipe.overrides import change_loss, override
-    from softwarp.recipe.schema import parse_recipe
+    from softwarp.commands.progress import note
+    from softwarp.recipe.files import read_settings
+    from softwarp.recipe.load import DEFAULT, changed, find_named, run_name
 
     if depth is not None:
         words = [*words, f"data.depth={depth}"]
@@ -90,48 +93,18 @@ def choose(
         )
     if protocol not in (None, "validation", "test"):
         raise ValueError(f"--protocol is validation or test, got {protocol!r}")
-    if names and names[0] in LOSSES and not Path(names[0]).is_file():
-        raise ValueError(f"{names[0]} is a loss, not a recipe; use loss.name={names[0]}")
     if data is not None:
-        from softwarp.training.own_images import settings_for
+        from softwarp.training.own_recipe import recipe_for
 
-        name, source = data.resolve().name.removesuffix(".csv"), f"recipe for {data}"
-        judged: Judged = "validation" if protocol == "validation" else "test"
-        settings = settings_for(data, protocol=judged, depth=_depth(changes))
-    else:
-        path = find_recipe(names[0] if names else "glyphs_warped_softmax")
-        stem = path.stem if path.stem != "best" else path.absolute().parent.name  # written by a study
-        name, source, settings = stem, path.name, read_settings(path)
-    for change in changes:
-        if change.startswith("loss.name="):
-            from softwarp.commands.loss_change import explain_change
-            from softwarp.commands.progress import note
-
-            loss = change.partition("=")[2]
-            for line in explain_change(settings, loss):
-                note(line)
-            settings = change_loss(settings, loss)
-            name += f"-{settings['loss']['name']}"
-    settings = override(settings, changes)
-    if protocol:
-        settings["evaluation"] = (settings.get("evaluation") or {}) | {"split": protocol}
-    return name, parse_recipe(settings, source, changes)
+        recipe = recipe_for(data, changes, split=protocol, table=table, tell=note)
+        return run_name(Path(data.resolve().name.removesuffix(".csv")), changes), recipe
+    path = find_named(names[0] if names else DEFAULT)
+    recipe = changed(read_settings(path), changes, source=path.name, split=protocol, tell=note)
+    return run_name(path, changes), recipe
 
 
 def protocol_of(recipe: "Recipe") -> str:
     """Return in a line which classes and images the recipe trains on, and which are judged."""
     from softwarp.data.sources import load_source
 
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
-    return load_source(plan=recipe.evaluation.plan(), **settings).protocol
-
-
-def _depth(changes: list[str]) -> int | None:
-    """data.depth from the command line, needed to read a folder before there is a recipe."""
-    from softwarp.recipe.overrides import override
-
-    settings = override({"data": {}}, [change for change in changes if change.startswith("data.depth=")])
-    depth = settings["data"].get("depth")
-    if depth is not None and (not isinstance(depth, int) or depth < 1):
-        raise ValueError(f"data.depth must be a whole number, at least 1; got {depth!r}")
-    return depth
+    return load_source(recipe.data.uncached(), recipe.evaluation.plan()).protocol

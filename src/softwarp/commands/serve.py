@@ -43,6 +43,7 @@ def serve(
     index = Index.open(folder)
     import uvicorn
 
+    from softwarp.memory import give_back_memory
     from softwarp.serve.app import create_app
     from softwarp.serve.connections import Connection
     from softwarp.serve.limits import Limits
@@ -64,6 +65,7 @@ def serve(
             server_header=False,
             timeout_graceful_shutdown=1,
         )
+        give_back_memory()  # a server lives long
         server = uvicorn.Server(settings)
         # What is cut short when the server stops is no error.
         logging.getLogger("uvicorn.error").addFilter(lambda record: not server.should_exit)

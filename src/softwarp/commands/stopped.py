@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from softwarp.memory import freed_memory_kept
+
 STOPPED = 130  # the exit code after Ctrl-C
 NOTHING = "nothing was changed"
 # What is left behind. The same command resumes it, or starts over.
@@ -33,11 +35,15 @@ STARTED_OVER = {
 
 
 class Stoppable(TyperGroup):
-    """The commands; Ctrl-C in any of them is one line and exit code 130, never a traceback."""
+    """The commands. Ctrl-C in any of them is one line and exit code 130, never a traceback.
+
+    They keep the memory that tensors free, as they own the process; a server gives it back.
+    """
 
     def invoke(self, context: Any) -> Any:
         try:
-            return super().invoke(context)
+            with freed_memory_kept():
+                return super().invoke(context)
         except KeyboardInterrupt:
             from softwarp.commands.progress import note
 

@@ -87,12 +87,12 @@ def run_study(
     """Run a study; write what it found and print its table."""
     from rich.console import Console
 
-    from softwarp.commands.benchmark import write_files
     from softwarp.commands.progress import bars_until_stopped
     from softwarp.figures import write_drawing
     from softwarp.files import write_json
     from softwarp.report.claims import OUR_READING
     from softwarp.runs.run import environment
+    from softwarp.tables import write_table
 
     with bars_until_stopped(folder) as on_event:
         found = module.main(**options, output=folder, quick=quick, on_event=on_event)
@@ -103,7 +103,7 @@ def run_study(
     write_json(folder / "summary.json", summary)
     if results is not None:
         write_json(results / f"study_{name}.json", summary)
-    write_files(folder, "table", shown)
+    write_table(folder / "table", shown)
     for stem, drawing in module.draw(summary).items():
         write_drawing(folder / stem, drawing)
     Console().print(shown.terminal())

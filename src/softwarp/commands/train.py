@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.recipes import Depth, Words, choose, protocol_of
+from softwarp.commands.recipes import Depth, Words, protocol_of, recipe_of_words
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.recipe.schema import DataPart, Recipe
+    from softwarp.data.tables import ImageTable as ImageTable
+    from softwarp.recipe.schema import DataPart
     from softwarp.runs.repeats import Repeats
-    from softwarp.runs.run import Result
     from softwarp.tables import Table
 
 
@@ -65,84 +65,38 @@ def train(
         raise ValueError("--resume and --fresh exclude each other: choose one")
     if budget is not None and data is None:
         raise ValueError("--budget needs --data; a recipe sets its own epochs and crop")
-    from softwarp.commands.progress import note
-
     with _stopped_early():
         from softwarp import processes
-        from softwarp.data.tables import find_root
-        from softwarp.files import check_writable
+        from softwarp.commands.progress import bars_until_stopped, note
         from softwarp.recipe.overrides import dump_recipe
-        from softwarp.runs.repeats import summarise
-        from softwarp.runs.run import Run
+        from softwarp.training.budget import parse_budget
+        from softwarp.training.entry import OwnImages, keys_of, train_runs
 
-        name, recipe = choose(words or [], data, protocol, depth)
+        limit = None if budget is None else parse_budget(budget)
+        table = None if data is None else read_images(data, depth, words or [])
+        own = None if table is None else OwnImages(table, keys_of(words or []), limit)
+        name, recipe = recipe_of_words(words or [], data, protocol, depth, table)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
         if resume and not any(folder.glob("**/checkpoint*.pt")):
             raise ValueError(f"{folder} holds no run to resume; omit --resume, or set --output")
-        if recipe.data.name != "glyphs":
-            find_root(recipe.data.name, recipe.data.root)
-        check_writable(folder)
-        settled = ""
-        if data is None and processes.is_main():
+        if own is None:
             note(protocol_of(recipe))
-        if data is not None:
-            from softwarp.commands.train_own import settle
-
-            recipe, settled = settle(
-                recipe,
-                folder,
-                lambda each, place: _run(each, place, not fresh),
-                changes=words or [],
-                budget=budget,
-                seeds=seeds,
-                fresh=fresh,
-            )
-            note(settled)
-            if verbose and processes.is_main():
-                typer.echo(f"# {printable(str(folder))}/recipe.yaml\n{dump_recipe(recipe)}")
-        if data is None and not fresh:
-            _check_seeds(recipe, folder, seeds)
-        if seeds > 1 and processes.is_main():
-            (folder / "seeds.json").unlink(missing_ok=True)  # of an earlier set
-        results: list[Result] = []
-        for seed in range(recipe.seed, recipe.seed + seeds):
-            own = folder / f"seed-{seed}" if seeds > 1 else folder
-            if seeds > 1:
-                note(f"seed {seed}, {len(results) + 1} of {seeds}")
-            seeded = recipe.model_copy(update={"seed": seed})
-            if data is not None:
-                from softwarp.commands.train_own import replace_other
-
-                replace_other(own, seeded)
-            finished = not fresh and Run(own).finished()
-            results.append(_run(seeded, own, not fresh))
-            if finished:
-                note(f"{own} was already finished; --fresh trains again")
-    processes.leave()
-    if processes.is_main():
-        _report(summarise(results), folder, settled, data, recipe.data)
-
-
-def _check_seeds(recipe: "Recipe", folder: Path, seeds: int) -> None:
-    """Raise a ValueError if a later seed's folder holds another run, before the first seed trains."""
-    from softwarp.runs.run import Run
-    from softwarp.training.step_batches import room_of
-
-    places = {seed: Run(folder / f"seed-{seed}") for seed in range(recipe.seed, recipe.seed + seeds)}
-    begun = {seed: run for seed, run in places.items() if seeds > 1 and run.started()}
-    sha256 = room_of(recipe).sha256 if begun else ""
-    for seed, run in begun.items():
-        run.check_recipe(recipe.model_copy(update={"seed": seed}))
-        if run.finished():
-            run.check_data(run.result().data_sha256, sha256)
-
-
-def _run(recipe: "Recipe", folder: Path, resume: bool) -> "Result":
-    from softwarp.commands.progress import bars_until_stopped
-    from softwarp.training.train import train
-
     with bars_until_stopped(folder) as on_event:
-        return train(recipe, folder, resume=resume, on_event=on_event).result()
+        trained = train_runs(recipe, folder, own=own, seeds=seeds, fresh=fresh, on_event=on_event)
+    processes.leave()
+    if not processes.is_main():
+        return
+    if verbose and own is not None:
+        typer.echo(f"# {printable(str(folder))}/recipe.yaml\n{dump_recipe(trained.recipe)}")
+    _report(trained.repeats(), folder, trained.settled, data, trained.recipe.data)
+
+
+def read_images(data: Path, depth: int | None, words: list[str]) -> "ImageTable":
+    """Return the table of one's own images."""
+    from softwarp.data.tables import layout_of, read_table
+    from softwarp.training.own_recipe import depth_of
+
+    return read_table(layout_of(data), data, depth=depth if depth is not None else depth_of(words))
 
 
 @contextmanager
@@ -214,19 +168,8 @@ def index_command(run: Path, data: Path, depth: int | None) -> str:
 
 def table(repeats: "Repeats") -> "Table":
     """Return a row per metric: its value, its deviation over seeds, and the untrained model's value."""
-    from softwarp.tables import Cell, Table, figure, metric_title
+    from softwarp.tables import figures_table
 
-    first, before = repeats.runs[0], repeats.baseline
-    heads = ("metric", f"{len(repeats.runs)} seeds" if repeats.deviation else "value", "before")
-    rows = []
-    for name, value in repeats.mean.items():
-        if name == "precision@1" or (name == "queries_without_positives" and not value):
-            continue  # the same as recall@1; nothing to report
-        trained = figure(name, value, repeats.deviation.get(name) if name != "queries" else None)
-        untrained = figure(name, before[name]) if name in before else ""
-        rows.append((Cell(metric_title(name)), Cell(trained), Cell(untrained)))
-    title = f"{first.title}: {first.classes.evaluated} unseen {first.split} classes"
-    if first.closed:
-        title = f"{first.title}, closed set: {first.images.evaluated} {first.split} images of known classes"
-    width = 3 if before else 2
-    return Table(heads[:width], tuple(row[:width] for row in rows), title=title)
+    head = f"{len(repeats.runs)} seeds" if repeats.deviation else "value"
+    title = repeats.runs[0].headline
+    return figures_table(repeats.mean, repeats.deviation, repeats.baseline, head=head, title=title)

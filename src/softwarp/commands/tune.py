@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softwarp.commands.numbers import finite
-from softwarp.commands.plans import BudgetOption, DryRun
-from softwarp.commands.recipes import Depth, Words, choose, protocol_of
+from softwarp.commands.plan_options import BudgetOption, DryRun
+from softwarp.commands.recipes import Depth, Words, protocol_of, recipe_of_words
 from softwarp.files import printable
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def tune(
     if strategy not in (None, "paper"):
         raise ValueError(f"--strategy is paper or omitted, got {strategy!r}")
     changes = dict(_change(each) for each in space or [])
-    name, recipe = choose(words or [], data, None, depth)
+    name, recipe = recipe_of_words(words or [], data, None, depth)
     folder = output or Path("runs") / f"{name}-tune"
     if hours is not None and budget is not None:
         raise ValueError("--hours and --budget exclude each other: choose one")
@@ -127,8 +127,8 @@ def _plan(
     """The recipe with epochs, and the number of trials, that fit into the budget; says what will happen."""
     from functools import partial
 
-    from softwarp.commands.plans import batch_line, fit_study
     from softwarp.commands.progress import note
+    from softwarp.fair.plan import batch_line, fit_study
     from softwarp.files import check_writable
     from softwarp.training.step_batches import fit_batches, room_of
     from softwarp.tuning.search import check_steps, fold_runs, judged_recipe

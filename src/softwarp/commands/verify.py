@@ -56,19 +56,17 @@ def verify(
         raise ValueError("nothing to verify; give --pairs FILE, or --templates FILE")
     from softwarp.faces.pairs import read_pairs
     from softwarp.inference import load
-    from softwarp.memory import freed_memory_kept
     from softwarp.report.verification import as_json as everything
     from softwarp.report.verification import pairs_table, write_verification
 
     model = load(run, weights=weights)
     results: list[Verified] = []
     found: dict[str, float] = {}
-    with freed_memory_kept():
-        if templates is not None:
-            found = _verify_templates(model, templates, pairs or [], images, workers)
-        else:
-            sets = {path: read_pairs(path, images, shorter_side=model.resize) for path in pairs or []}
-            results = [_verify(model, each, workers) for each in _told_apart(sets)]
+    if templates is not None:
+        found = _verify_templates(model, templates, pairs or [], images, workers)
+    else:
+        sets = {path: read_pairs(path, images, shorter_side=model.resize) for path in pairs or []}
+        results = [_verify(model, each, workers) for each in _told_apart(sets)]
     folder = output or Path(f"{run.rstrip('/')}-verification")
     about = {"model": run, "distance": model.distance, "command": _command()}
     page = write_verification(folder, results, found, about)

@@ -10,7 +10,7 @@ import numpy as np
 from softwarp.data.decode import decode_image, read_content
 from softwarp.data.duplicates import Looks
 from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide, protocol_line
-from softwarp.data.tables import Table
+from softwarp.data.tables import ImageTable
 
 BLOCK = 1024  # images submitted at a time, so that an interrupt need not wait for the rest
 
@@ -48,7 +48,7 @@ class Prospect:
 
 
 def check_images(
-    table: Table,
+    table: ImageTable,
     *,
     workers: int | None = None,
     advance: Callable[[], None] | None = None,
@@ -87,7 +87,7 @@ def check_images(
     return broken
 
 
-def foresee(table: Table, broken: Sequence[Broken], split: Judged) -> Prospect:
+def foresee(table: ImageTable, broken: Sequence[Broken], split: Judged) -> Prospect:
     """Return what training would do with the table, judged on that split."""
     try:
         division = divide(table.labels, table.splits, SplitPlan(split), names=table.names)
@@ -112,7 +112,7 @@ def foresee(table: Table, broken: Sequence[Broken], split: Judged) -> Prospect:
     )
 
 
-def roles(table: Table, prospect: Prospect) -> dict[str, str]:
+def roles(table: ImageTable, prospect: Prospect) -> dict[str, str]:
     """Return the role of each class by name: its splits or, without splits, held out or train."""
     if table.splits is not None:
         found: dict[str, dict[str, None]] = {name: {} for name in table.names}
@@ -126,18 +126,18 @@ def roles(table: Table, prospect: Prospect) -> dict[str, str]:
     }
 
 
-def sizes(table: Table) -> dict[str, int]:
+def sizes(table: ImageTable) -> dict[str, int]:
     """Return how many images each class has, by name."""
     counts = np.bincount(table.labels, minlength=len(table.names))
     return dict(zip(table.names, counts.tolist(), strict=True))
 
 
-def _side(table: Table, items: Positions) -> Side:
+def _side(table: ImageTable, items: Positions) -> Side:
     classes = np.unique(table.labels[items]).tolist()
     return Side(tuple(table.names[label] for label in classes), len(items))
 
 
-def _unusable(table: Table, broken: Sequence[Broken], division: Division) -> list[str]:
+def _unusable(table: ImageTable, broken: Sequence[Broken], division: Division) -> list[str]:
     """The training classes of which no image can be read."""
     lost = {image.path for image in broken}
     labels = table.labels[division.train]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
-from softwarp.data.tables import Table
+from softwarp.data.tables import ImageTable
 
 SIDE = 16
 NEAR = 0.15
@@ -47,7 +47,7 @@ class Copies:
     others: int = 0  # pairs of one label and one split
 
 
-def identical(table: Table, looks: Looks) -> Copies:
+def identical(table: ImageTable, looks: Looks) -> Copies:
     """Return the files with the same content."""
     groups: dict[bytes, list[int]] = defaultdict(list)
     for position, digest in enumerate(looks.digests):
@@ -58,7 +58,7 @@ def identical(table: Table, looks: Looks) -> Copies:
     return _sorted_out(table, pairs)
 
 
-def alike(table: Table, looks: Looks) -> tuple[Copies, int]:
+def alike(table: ImageTable, looks: Looks) -> tuple[Copies, int]:
     """Return the images that look the same in other files, and how many are too plain to be compared."""
     from scipy.spatial import cKDTree
 
@@ -84,7 +84,7 @@ def alike(table: Table, looks: Looks) -> tuple[Copies, int]:
     return _sorted_out(table, sorted(pairs)), int(plain.sum())
 
 
-def _sorted_out(table: Table, pairs: Iterable[tuple[int, int]]) -> Copies:
+def _sorted_out(table: ImageTable, pairs: Iterable[tuple[int, int]]) -> Copies:
     copies = Copies()
     for one, other in pairs:
         pair = table.paths[one], table.paths[other]

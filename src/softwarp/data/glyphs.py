@@ -104,7 +104,7 @@ def draw_glyphs() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return drawn[kept], codes[kept]
 
 
-def alike(images: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def drawn_alike(images: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return [classes, classes]: which pairs look alike in any style; the diagonal is true."""
     result = np.zeros((len(images), len(images)), bool)
     for style in range(images.shape[1]):
@@ -116,7 +116,7 @@ def alike(images: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def _first_of_each_look(images: NDArray[np.uint8]) -> NDArray[np.int64]:
-    _, look = connected_components(alike(images), directed=False)
+    _, look = connected_components(drawn_alike(images), directed=False)
     return np.sort(np.unique(look, return_index=True)[1])
 
 

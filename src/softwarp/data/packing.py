@@ -10,11 +10,11 @@ from softwarp.data.check import Broken, check_images
 from softwarp.data.decode import read_content
 from softwarp.data.shards import SHARD_SIZE, check_free, write_shards
 from softwarp.data.splits import SplitPlan, divide, given_or_drawn
-from softwarp.data.tables import Table
+from softwarp.data.tables import ImageTable
 
 
 def pack_faces(
-    table: Table,
+    table: ImageTable,
     output: Path,
     *,
     shard_size: int = SHARD_SIZE,
@@ -59,7 +59,7 @@ def pack_faces(
 
 
 def draw_pairs(
-    table: Table, *, count: int, folds: int = 10, seed: int = 0
+    table: ImageTable, *, count: int, folds: int = 10, seed: int = 0
 ) -> list[tuple[int, str, str, int]]:
     """Return rows `fold, first, second, same` of pairs of images of the people that are held out for test.
 

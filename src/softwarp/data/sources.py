@@ -25,7 +25,10 @@ from softwarp.data.splits import (
     random_roles,
 )
 from softwarp.data.stores import FileStore, MemoryStore, PackStore, Store
-from softwarp.data.tables import Table, find_root, read_table
+from softwarp.data.tables import ImageTable, find_root, read_table
+
+if typing.TYPE_CHECKING:
+    from softwarp.recipe.schema import DataPart
 
 
 class Images(typing.Protocol):
@@ -81,45 +84,23 @@ class Source:
 
 
 def load_source(
-    *,
-    name: str,
-    root: str | None,
+    data: "DataPart",
     plan: SplitPlan,
-    depth: int | None,
-    max_classes: int | None,
-    train_transform: str,
-    resize: int,
-    crop: int,
-    scale: tuple[float, float],
-    color_jitter: tuple[float, float, float, float] | None,
-    erase: float,
-    cache: bool,
-    strict: bool,
+    *,
+    table: ImageTable | None = None,
     advance: Callable[[], None] | None = None,
 ) -> Source:
-    """Return the data that these settings, the data part of a recipe, name, divided by the plan.
+    """Return the data that a recipe names, divided by its plan.
 
     Args:
+        table: the data set's table if it has been read before; many trainings on one folder read it once.
         advance: called after each image that is decoded into the cache.
     """
-    if name == "glyphs":
-        return glyph_source(plan=plan, max_classes=max_classes)
-    return image_source(
-        name,
-        find_root(name, root),
-        plan=plan,
-        depth=depth,
-        transform=train_transform,
-        resize=resize,
-        crop=crop,
-        scale=scale,
-        color_jitter=color_jitter,
-        erase=erase,
-        max_classes=max_classes,
-        cache=cache,
-        strict=strict,
-        advance=advance,
-    )
+    if data.name == "glyphs":
+        return glyph_source(plan=plan, max_classes=data.max_classes)
+    if table is None or data.strict:  # strict: whatever is missing by now
+        table = read_table(data.name, find_root(data.name, data.root), depth=data.depth, strict=data.strict)
+    return image_source(data, plan, table, advance=advance)
 
 
 def glyph_source(*, plan: SplitPlan, max_classes: int | None = None) -> Source:
@@ -133,7 +114,7 @@ def glyph_source(*, plan: SplitPlan, max_classes: int | None = None) -> Source:
     labels = glyphs.labels.numpy()
     files = [glyph_name(character, style) for character in glyphs.characters for style in STYLES]
     roles = random_roles(labels, validation=0.25, test=0.25)
-    table = Table(Path(), tuple(files), labels, tuple(glyphs.characters), tuple(roles))
+    table = ImageTable(Path(), tuple(files), labels, tuple(glyphs.characters), tuple(roles))
     division = divide(labels, roles, plan, keep_validation=True, max_classes=max_classes)
     division = limit(division, labels, max_classes)
 
@@ -146,49 +127,39 @@ def glyph_source(*, plan: SplitPlan, max_classes: int | None = None) -> Source:
 
 
 def image_source(
-    name: str,
-    root: Path,
-    *,
-    plan: SplitPlan,
-    transform: str,
-    resize: int,
-    crop: int,
-    scale: tuple[float, float],
-    color_jitter: tuple[float, float, float, float] | None = None,
-    erase: float = 0.0,
-    depth: int | None = None,
-    max_classes: int | None = None,
-    cache: bool = False,
-    strict: bool = False,
-    advance: Callable[[], None] | None = None,
+    data: "DataPart", plan: SplitPlan, table: ImageTable, *, advance: Callable[[], None] | None = None
 ) -> Source:
-    """Return the images of a data set on disk, divided by class according to the plan."""
-    table = read_table(name, root, depth=depth, strict=strict)
-    if cache and table.pack is not None:
-        raise ValueError(f"data.cache keeps decoded image files, but {root} holds {name}; omit it")
-    division = divide(table.labels, table.splits, plan, names=table.names, max_classes=max_classes)
-    division = limit(division, table.labels, max_classes)
+    """Return the images of a table, divided by class according to the plan."""
+    if data.cache and table.pack is not None:
+        raise ValueError(f"data.cache keeps decoded image files, but {data.root} holds {data.name}; omit it")
+    division = divide(table.labels, table.splits, plan, names=table.names, max_classes=data.max_classes)
+    division = limit(division, table.labels, data.max_classes)
     to_train = train_transform(
-        transform, resize=resize, crop=crop, scale=scale, color_jitter=color_jitter, erase=erase
+        data.train_transform,
+        resize=data.resize,
+        crop=data.crop,
+        scale=data.scale,
+        color_jitter=data.color_jitter,
+        erase=data.erase,
     )
-    to_test = test_transform(resize=resize, crop=crop)
+    to_test = test_transform(resize=data.resize, crop=data.crop)
 
     def images(positions: Positions, labels: Tensor) -> tuple[Images, Images]:
         store: Store
-        if cache:
+        if data.cache:
             paths = tuple(table.paths[item] for item in positions.tolist())
-            store = ImageCache.open(table.root, paths, shorter_side=resize, advance=advance)
+            store = ImageCache.open(table.root, paths, shorter_side=data.resize, advance=advance)
         else:
-            store = store_of(table, positions, shorter_side=resize)
-        random = ImageDataset(store, labels, to_train, strict=strict)
-        return random, ImageDataset(store, labels, to_test, strict=strict, replace=False)
+            store = store_of(table, positions, shorter_side=data.resize)
+        random = ImageDataset(store, labels, to_train, strict=data.strict)
+        return random, ImageDataset(store, labels, to_test, strict=data.strict, replace=False)
 
     return _source(
-        table, division, images, judged=plan.split, root=str(table.root), sha256=fingerprint(table)
+        table, division, images, judged=plan.split, root=str(table.root), sha256=hash_of_list(table)
     )
 
 
-def store_of(table: Table, positions: Positions, *, shorter_side: int | None) -> Store:
+def store_of(table: ImageTable, positions: Positions, *, shorter_side: int | None) -> Store:
     """Return the images of a table at these positions."""
     if table.pack is not None:
         return PackStore(table.pack, positions.tolist(), shorter_side=shorter_side)
@@ -197,7 +168,7 @@ def store_of(table: Table, positions: Positions, *, shorter_side: int | None) ->
 
 
 def _source(
-    table: Table,
+    table: ImageTable,
     division: Division,
     images: Callable[[Positions, Tensor], tuple[Images, Images]],  # as training and as evaluation see them
     *,
@@ -255,7 +226,7 @@ def _as_it_is(image: Image.Image | Tensor) -> Tensor:
     return image
 
 
-def fingerprint(table: Table) -> str:
+def hash_of_list(table: ImageTable) -> str:
     """Return a hash of the files' names, classes and splits, in order."""
     splits = table.splits or [""] * len(table.paths)
     rows = zip(table.paths, (table.names[label] for label in table.labels.tolist()), splits, strict=True)

@@ -30,7 +30,7 @@ TABLES = READERS | {
 
 
 @dataclass(frozen=True)
-class Table:
+class ImageTable:
     """The images of a data set: their files, classes and splits."""
 
     root: Path
@@ -64,7 +64,7 @@ def find_root(name: str, root: str | None) -> Path:
     return place
 
 
-def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool = False) -> Table:
+def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool = False) -> ImageTable:
     """Return the table of a data set in `root` with the layout `name`, one of TABLES.
 
     Listed images that are missing stay in the table, are skipped like broken ones, and are named in its
@@ -91,7 +91,7 @@ def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool 
     if len(missing) == len(listing.paths) or (strict and missing):
         raise FileNotFoundError(f"{_some_missing(missing, listing)}; unpack or copy the images again")
     skipped = [f"{_some_missing(missing, listing)}; skipping them"] if missing else []
-    return Table(
+    return ImageTable(
         root=listing.root,
         paths=tuple(listing.paths),
         labels=np.array(listing.labels, np.int64),

@@ -49,7 +49,7 @@ class Check:
         return self.difference <= TOLERANCE * max(1.0, self.largest)
 
 
-def check_images(run: Path | str, model: "EmbeddingModel", *, count: int) -> Images:
+def images_to_check(run: Path | str, model: "EmbeddingModel", *, count: int) -> Images:
     """Return images of the run's evaluated classes, about `count` in whole classes; else random ones."""
     try:
         return _of_run(Run(Path(run)), count)
@@ -61,8 +61,7 @@ def check_images(run: Path | str, model: "EmbeddingModel", *, count: int) -> Ima
 
 def _of_run(run: Run, count: int) -> Images:
     recipe = run.recipe()
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
-    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    source = load_source(recipe.data.uncached(), recipe.evaluation.plan())
     if not len(source.query_labels):
         raise ValueError("the run trained on all classes")
     items = _whole_classes(source.query_labels, count)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from softwarp.export.check import Check, Images, check_images, compare
+from softwarp.export.check import Check, Images, compare, images_to_check
 from softwarp.export.formats import (
     FORMATS,
     Forward,
@@ -64,7 +64,7 @@ def write_file(
     name, model = format_of(file), _on_cpu(model)
     if int8 and name != "onnx":
         raise ValueError(f"int8 weights are for .onnx, not {file}")
-    images = images or (check_images(model.source, model, count=CHECKED) if check else None)
+    images = images or (images_to_check(model.source, model, count=CHECKED) if check else None)
     content = FORMATS[name].write(model)
     checked = refuse_other(file, FORMATS[name].run(content, model), model, images) if images else None
     small = None
@@ -109,12 +109,9 @@ def upload(model: "EmbeddingModel", name: str, *, licence: str | None = None) ->
 
 def run_of(model: "EmbeddingModel") -> Run:
     """Return the run that a model comes from; a ValueError if it comes from none."""
-    run = Run(Path(model.source or "a model from no run"))
-    try:
-        run.result()
-    except (OSError, ValueError) as error:
-        raise ValueError(f"only the model of a run has a model card; {error}") from None
-    return run
+    if model.folder is None:
+        raise ValueError("only the model of a run has a model card; load it from its run folder")
+    return Run(model.folder)
 
 
 def refuse_other(place: Path, forward: Forward, model: "EmbeddingModel", images: Images) -> Check:

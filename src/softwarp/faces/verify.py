@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from softwarp.faces.pairs import PairSet
+from softwarp.faces.pairs import PairSet, read_pairs
 from softwarp.faces.templates import Templates
-from softwarp.inference import EmbeddingModel, causes
+from softwarp.inference import EmbeddingModel, causes, load
 from softwarp.metrics import identification_metrics, pair_distances, verification_metrics
 
 FOLDS = 10
@@ -30,6 +31,32 @@ class Verified:
     metrics: dict[str, float]
     left_out: tuple[str, ...]  # images that cannot be read
     listed: int  # pairs, with those that were left out
+
+
+def verify(
+    model: EmbeddingModel | Path | str,
+    pairs: PairSet | Path | str,
+    *,
+    images: Path | str | None = None,
+    fars: Sequence[float] = FARS,
+    workers: int = 0,
+    advance: Advance | None = None,
+) -> Verified:
+    """Return how well a model tells pairs of the same person from others; `verified.metrics["accuracy"]`.
+
+    Args:
+        model: a loaded model, a run's folder, or a backbone's name.
+        pairs: a `.bin`, `pairs.txt`, `.tsv` or `.csv` file.
+        images: the folder that its paths start from; by default `images` beside the file, or its own folder.
+        fars: false accept rates at which true accept rates are measured.
+        advance: called with the number of images just embedded.
+    """
+    if not isinstance(model, EmbeddingModel):
+        model = load(model)
+    if not isinstance(pairs, PairSet):
+        root = None if images is None else Path(images)
+        pairs = read_pairs(Path(pairs), root, shorter_side=model.resize)
+    return verify_pairs(model, pairs, fars=fars, workers=workers, advance=advance)
 
 
 def verify_pairs(

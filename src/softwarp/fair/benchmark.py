@@ -5,12 +5,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from softwarp.events import OnEvent
-from softwarp.fair.comparisons import Pair, compare_all, compare_with
+from softwarp.fair.benchmark_result import METRIC, METRICS, Benchmark, BenchmarkEntry, Frozen
+from softwarp.fair.comparisons import compare_all, compare_with
 from softwarp.fair.tasks import Task, check_study, open_study
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of
@@ -22,71 +21,11 @@ from softwarp.runs.repeats import Repeats, read_repeats, summarise, write_repeat
 from softwarp.runs.run import Run, environment
 from softwarp.training.choice import trained_as
 from softwarp.training.step_batches import Room, fit_batches
-from softwarp.training.train import BlowUpError, train
-from softwarp.tuning.search import apply, search
+from softwarp.training.train import BlowUpError, train_recipe
+from softwarp.tuning.search import search, with_settings
 from softwarp.tuning.space import on_bounds
 
-METRIC = "map@r"  # searched and compared by
-METRICS = (METRIC, "recall@1", "r_precision")
 FROZEN = "frozen"  # the folder of the features that every loss has to beat
-
-
-class Entry(BaseModel):
-    """What one loss reached on the test classes, by metric; without figures if a training blew up."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    loss: str
-    title: str
-    settings: dict[str, float | int | str | bool]  # found by the search
-    on_bounds: dict[str, str]  # those of them that are at the lower or upper end of their range
-    validation: float | None  # what it found
-    course: tuple[float, ...] = ()  # the best value after each trial of the search
-    mean: dict[str, float]
-    deviation: dict[str, float]
-    seeds: dict[str, tuple[float, ...]]  # the value of each seed
-    seconds: float  # of one training
-    blew_up: str = ""  # the message
-
-
-class Frozen(BaseModel):
-    """What the backbone's features reach as they are, by metric: a loss can be worse than doing nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    title: str  # frozen features, or untrained ones of a network without weights
-    backbone: str
-    mean: dict[str, float]
-    deviation: dict[str, float]  # over seeds, which only an untrained network depends on
-    seeds: dict[str, tuple[float, ...]]  # beside the same seed of every loss
-    against: tuple[Pair, ...]  # each loss, first, and the features
-
-
-class Benchmark(BaseModel):
-    """All losses, best first, and all pairs: benchmark.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-    version: Literal[1] = Field(1, alias="schema")
-    command: str
-    trials: int
-    seeds: int
-    classes: dict[str, int]
-    images: dict[str, int]
-    closed: bool = False  # whether the evaluated classes train, too, with other images
-    entries: tuple[Entry, ...]
-    pairs: tuple[Pair, ...]
-    frozen: Frozen | None = None  # earlier versions had none
-    recipe: dict[str, Any]  # of the first loss, before the search
-    data_sha256: str
-    environment: dict[str, Any]
-
-    def behind(self, loss: str) -> Pair | None:
-        """Return the pair of the best loss and this one."""
-        best = self.entries[0].loss
-        return next((pair for pair in self.pairs if (pair.first, pair.second) == (best, loss)), None)
-
-    def against_frozen(self, loss: str) -> Pair | None:
-        """Return the pair of this loss and the frozen features."""
-        pairs = () if self.frozen is None else self.frozen.against
-        return next((pair for pair in pairs if pair.first == loss), None)
 
 
 def parse_losses(text: str, *, fewest: int = 2) -> list[str]:
@@ -134,7 +73,7 @@ def frozen_recipe(recipe: Recipe, room: Room | None = None) -> Recipe:
     return fit_batches(trained_as(recipe, 0, 0.0), room)
 
 
-def tasks_of(
+def benchmark_tasks(
     recipes: Mapping[str, Recipe],
     *,
     trials: int,
@@ -210,7 +149,9 @@ def _train(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     content: dict[str, Any] = {"blew_up": found["blew_up"]}
     if not found["blew_up"]:
         try:
-            run = train(apply(recipe, found["settings"]), folder, resume=True, on_event=on_event)
+            run = train_recipe(
+                with_settings(recipe, found["settings"]), folder, resume=True, on_event=on_event
+            )
             content["classes"] = values_by_class(run)
             run.remove_checkpoints()
         except BlowUpError as error:
@@ -220,7 +161,7 @@ def _train(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
 
 def _judge_frozen(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     """Judge the features on test classes; write MAP@R of every class."""
-    run = train(recipe, folder, resume=True, on_event=on_event)
+    run = train_recipe(recipe, folder, resume=True, on_event=on_event)
     content = {"classes": values_by_class(run)}
     run.remove_checkpoints()
     write_json(folder / "outcome.json", content)
@@ -319,9 +260,9 @@ def _read_frozen(
     )
 
 
-def _entry(name: str, found: Mapping[str, Any], repeats: Repeats | None, blew_up: str) -> Entry:
+def _entry(name: str, found: Mapping[str, Any], repeats: Repeats | None, blew_up: str) -> BenchmarkEntry:
     runs = () if repeats is None else repeats.runs
-    return Entry(
+    return BenchmarkEntry(
         loss=name,
         title=card_of(name).title,
         settings=found["settings"],

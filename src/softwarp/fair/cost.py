@@ -17,7 +17,7 @@ from softwarp.runs.run import Run
 from softwarp.training.job import Job, build_batches, prepare, start_accelerator
 from softwarp.training.start import REACH_IMAGES
 from softwarp.training.step_batches import fit_batches
-from softwarp.training.train import set_rates, start_phase, take_step
+from softwarp.training.train import begin_phase, set_rates, take_step
 
 TIMED = 3  # steps, of which the first loads and allocates
 EMBEDDED = 64  # images
@@ -161,13 +161,13 @@ def _sizes(recipe: Recipe) -> Sizes:
 
 
 def _source(recipe: Recipe) -> Source:
-    return load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    return load_source(recipe.data, recipe.evaluation.plan())
 
 
 def _step_seconds(job: Job) -> float:
     """Seconds that a step takes, decoding included."""
     phase, stream = job.recipe.phases[0], job.stream()
-    start_phase(phase, job)
+    begin_phase(phase, job)
     set_rates(job, phase, 0)
     return _timed(lambda: take_step(job, phase, 0, next(stream)))
 

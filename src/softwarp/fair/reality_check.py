@@ -30,8 +30,8 @@ from softwarp.recipe.schema import Recipe
 from softwarp.runs.run import Counts, Run
 from softwarp.training.job import prepare, start_accelerator
 from softwarp.training.step_batches import fit_batches
-from softwarp.training.train import BlowUpError, judge, train
-from softwarp.tuning.search import apply, fold_runs, space_of
+from softwarp.training.train import BlowUpError, evaluate_job, train_recipe
+from softwarp.tuning.search import fold_runs, space_of, with_settings
 
 if TYPE_CHECKING:
     from softwarp.tuning.space import Parameter
@@ -71,7 +71,7 @@ def space_with_follow_up(recipe: Recipe) -> "dict[str, Parameter]":
     return space_of(recipe, ranges)
 
 
-def tasks_of(
+def reality_tasks(
     recipes: Mapping[str, Recipe],
     *,
     trials: int,
@@ -145,12 +145,12 @@ def _fold(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     found = read_outcome(folder.parents[1] / "search")
     content: dict[str, Any] = {"blew_up": found["blew_up"]}
     if not found["blew_up"]:
-        best = apply(recipe, found["settings"])
+        best = with_settings(recipe, found["settings"])
         (own,) = [
             each for each, place in fold_runs(best, folder.parent, best.evaluation.folds) if place == folder
         ]
         try:
-            run = train(fit_batches(own), folder, resume=True, on_event=on_event)
+            run = train_recipe(fit_batches(own), folder, resume=True, on_event=on_event)
             content["metrics"] = judge_on_test(run, folder / "test")
             content["epochs"] = epochs_to_best(run.history(), best.evaluation.metric, len(best.phases))
             run.remove_checkpoints()
@@ -163,10 +163,10 @@ def judge_on_test(run: Run, folder: Path) -> dict[str, float]:
     """Return how well the model of a finished run retrieves test classes; write embeddings to `folder`."""
     recipe = judged_once(run.recipe())
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"pretrained": False})})
-    source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    source = load_source(recipe.data, recipe.evaluation.plan())
     job = prepare(recipe, Run(folder), start_accelerator(recipe, folder), source)
     job.model.load_state_dict(run.load_model())
-    judgement = judge(job, job.model, distance=run.result().distance)
+    judgement = evaluate_job(job, job.model, distance=run.result().distance)
     tested = Run.create(folder, recipe)
     tested.save_embeddings(judgement.arrays, judgement.items)
     changed = {
@@ -187,7 +187,7 @@ def _ensemble(folder: Path, on_event: OnEvent | None) -> None:
     if not blew_up:
         parts = [Run(place / "test").load_embeddings() for place in places]
         side = {
-            name: side_by_side([part[name] for part in parts]) for name in parts[0] if "labels" not in name
+            name: concatenated([part[name] for part in parts]) for name in parts[0] if "labels" not in name
         }
         content["metrics"] = measure(
             side["embeddings"],
@@ -200,10 +200,10 @@ def _ensemble(folder: Path, on_event: OnEvent | None) -> None:
     write_json(folder / "outcome.json", content)
 
 
-def side_by_side(parts: Sequence[Tensor]) -> Tensor:
+def concatenated(parts: Sequence[Tensor]) -> Tensor:
     """Return embeddings [N, D1 + D2 + ...]: each part has length one, so each counts the same.
 
-    >>> side_by_side([torch.tensor([[2.0]]), torch.tensor([[3.0, 4.0]])])
+    >>> concatenated([torch.tensor([[2.0]]), torch.tensor([[3.0, 4.0]])])
     tensor([[1.0000, 0.6000, 0.8000]])
     """
     return torch.cat([normalize(part) for part in parts], dim=1)
@@ -218,9 +218,9 @@ def _complete(folder: Path, on_event: OnEvent | None, *, recipe: Recipe, size: i
     content: dict[str, Any] = {"blew_up": next((each["blew_up"] for each in outcomes if each["blew_up"]), "")}
     if not content["blew_up"]:
         epochs = complete_epochs([each["epochs"] for each in outcomes])
-        best = complete_recipe(apply(recipe, found["settings"]), epochs, size)
+        best = complete_recipe(with_settings(recipe, found["settings"]), epochs, size)
         try:
-            run = train(fit_batches(best), folder, resume=True, on_event=on_event)
+            run = train_recipe(fit_batches(best), folder, resume=True, on_event=on_event)
             content |= {"metrics": run.result().metrics, "epochs": epochs}
             run.remove_checkpoints()
         except BlowUpError as error:

@@ -21,7 +21,7 @@ METRICS = {"map@r": "MAP@R", "r_precision": "RP", "precision@1": "P@1"}
 Figures = dict[str, dict[str, tuple[float, float]]]  # by category and metric: mean, half of the interval
 
 
-class Entry(BaseModel):
+class RealityEntry(BaseModel):
     """What one loss reached; without figures if a training blew up."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,7 +50,7 @@ class RealityCheck(BaseModel):
     sizes: dict[str, int]  # of the embeddings, by category
     classes: Counts  # of the complete models
     images: Counts
-    entries: tuple[Entry, ...]
+    entries: tuple[RealityEntry, ...]
     recipe: dict[str, Any]  # of the first loss, before the search
     data_sha256: str
     environment: dict[str, Any]
@@ -86,14 +86,14 @@ def read_reality_check(
     )
 
 
-def _entry(folder: Path, name: str, reproductions: int, folds: int) -> Entry:
+def _entry(folder: Path, name: str, reproductions: int, folds: int) -> RealityEntry:
     found = read_outcome(folder / "search")
     places = [folder / str(number) for number in range(reproductions)]
     parts = {
         f"fold-{fold}": [read_outcome(place / f"fold-{fold}") for place in places] for fold in range(folds)
     }
     parts |= {kind: [read_outcome(place / kind) for place in places] for kind in ("ensemble", "complete")}
-    entry = Entry(
+    entry = RealityEntry(
         loss=name,
         title=card_of(name).title,
         settings=found["settings"],
@@ -126,7 +126,7 @@ def _values(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, ...
     return {metric: tuple(each["metrics"][metric] for each in outcomes) for metric in METRICS}
 
 
-def figures_of(entry: Entry) -> Figures:
+def figures_of(entry: RealityEntry) -> Figures:
     """Return mean and half of the interval, in percent; nothing if a training blew up."""
     return {
         kind: {

@@ -48,6 +48,10 @@ class DataPart(Part):
         None, ge=0, description="processes that decode; chosen automatically by default"
     )
 
+    def uncached(self) -> "DataPart":
+        """Return the same without a cache, for work that decodes few images or none."""
+        return self.model_copy(update={"cache": False})
+
     @model_validator(mode="after")
     def _sizes(self) -> "DataPart":
         if self.crop > self.resize:
@@ -316,6 +320,8 @@ class EvaluationPart(Part):
 
 
 class Recipe(Part):
+    """All that a run is made from; `softwarp.load_recipe` reads one, `softwarp.train` trains it."""
+
     paper: dict[str, Any] = Field({}, description="evidence from the literature, not settings")
     data: DataPart = DataPart()
     model: ModelPart = ModelPart()

@@ -56,7 +56,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Section:
     """A heading and what stands below it, in this order."""
 
     title: str
@@ -72,7 +72,7 @@ class Part:
     level: int = 2
 
 
-def write_page(path: Path, title: str, parts: Sequence[Part], *, note: str = "") -> None:
+def write_page(path: Path, title: str, parts: Sequence[Section], *, note: str = "") -> None:
     """Write the page, in which nothing is loaded from elsewhere, and its figures into NAME-figures."""
     page = Environment(
         loader=PackageLoader("softwarp.report"),
@@ -91,7 +91,7 @@ def write_page(path: Path, title: str, parts: Sequence[Part], *, note: str = "")
 
 def write_gallery(path: Path, title: str, groups: Sequence[Group], *, note: str = "") -> None:
     """Write a page of groups alone, their pictures large and with words below them."""
-    write_page(path, title, [Part(title="", groups=groups, small=False)], note=note)
+    write_page(path, title, [Section(title="", groups=groups, small=False)], note=note)
 
 
 def data_uri(content: bytes, kind: str) -> str:

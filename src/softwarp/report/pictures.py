@@ -11,11 +11,11 @@ from softwarp.data.glyphs import glyph_images
 from softwarp.data.sources import store_of
 from softwarp.data.tables import find_root, read_table
 from softwarp.report.page import data_uri
-from softwarp.runs.run import Item, Run
+from softwarp.runs.run import EvaluatedImage, Run
 
 QUALITY = 75
 
-Show = Callable[[Item, int], str]  # an item and the side of a square in pixels -> a data URI, or ""
+Show = Callable[[EvaluatedImage, int], str]  # an item and the side of a square in pixels -> a data URI, or ""
 
 
 def pictures_of(run: Run) -> tuple[Show, bool]:
@@ -26,7 +26,7 @@ def pictures_of(run: Run) -> tuple[Show, bool]:
         read, there = _nothing, False
 
     @cache
-    def show(item: Item, side: int) -> str:
+    def show(item: EvaluatedImage, side: int) -> str:
         try:
             return thumbnail(read(item.file), side)
         except (ValueError, OSError, KeyError):

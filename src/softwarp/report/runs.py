@@ -15,19 +15,21 @@ from softwarp.metrics import geometry_metrics
 from softwarp.recipe.overrides import deciding_settings, write_out
 from softwarp.recipe.schema import EvaluationPart
 from softwarp.report.figures import curves
-from softwarp.report.page import Part
+from softwarp.report.page import Section
 from softwarp.report.spaces import space_parts
 from softwarp.runs.repeats import Repeats, read_repeats
 from softwarp.runs.run import Run
 from softwarp.tables import Cell, Row, Table, metric_table
 
-WITHOUT_EMBEDDINGS = Part(title="Images", text="No run has kept its embeddings to show images by.", level=3)
+WITHOUT_EMBEDDINGS = Section(
+    title="Images", text="No run has kept its embeddings to show images by.", level=3
+)
 JudgedOn = tuple[str, str, int, str, tuple[object, ...]]
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "knn@5", "nmi", "avg_dtp")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReportedRun:
     """A run, or runs that differ only in their seeds."""
 
     title: str
@@ -45,7 +47,7 @@ class Entry:
         return first.data_sha256, first.split, first.classes.evaluated, plan.test_classes, fold
 
 
-def read_entries(folders: Iterable[Path]) -> list[Entry]:
+def read_entries(folders: Iterable[Path]) -> list[ReportedRun]:
     """Return the finished runs in these folders; a folder with a run per seed is one entry."""
     places = list(dict.fromkeys(folders))
     entries = []
@@ -53,11 +55,11 @@ def read_entries(folders: Iterable[Path]) -> list[Entry]:
         repeats = read_repeats(folder)
         several = (folder / "seeds.json").is_file()
         own = [folder / f"seed-{each.seed}" if several else folder for each in repeats.runs]
-        entries.append(Entry(title, tuple(map(Run, own)), repeats))
+        entries.append(ReportedRun(title, tuple(map(Run, own)), repeats))
     return entries
 
 
-def judged_entries(folders: Iterable[Path]) -> list[Entry]:
+def judged_entries(folders: Iterable[Path]) -> list[ReportedRun]:
     """Return the same; raise a ValueError if a run was judged on no classes."""
     entries = read_entries(folders)
     for entry in entries:
@@ -78,7 +80,7 @@ def short_titles(folders: Sequence[Path]) -> list[str]:
     return [folder.absolute().relative_to(shared).as_posix() for folder in folders]
 
 
-def table_of(entries: Sequence[Entry], metrics: Sequence[str]) -> Table:
+def table_of(entries: Sequence[ReportedRun], metrics: Sequence[str]) -> Table:
     """Return a row per entry, and a row per untrained model they are compared with."""
     some = [name for name in metrics if all(name in entry.repeats.mean for entry in entries)]
     rows = []
@@ -92,9 +94,9 @@ def table_of(entries: Sequence[Entry], metrics: Sequence[str]) -> Table:
     return metric_table(rows, some, ("run", "loss", "seeds"))
 
 
-def run_parts(entries: Sequence[Entry]) -> list[Part]:
+def run_parts(entries: Sequence[ReportedRun]) -> list[Section]:
     """Return the parts of all entries, those that were judged on the same classes together."""
-    groups: dict[JudgedOn, list[Entry]] = {}
+    groups: dict[JudgedOn, list[ReportedRun]] = {}
     for entry in entries:
         groups.setdefault(entry.judged_on(), []).append(entry)
     parts = []
@@ -103,7 +105,7 @@ def run_parts(entries: Sequence[Entry]) -> list[Part]:
     return parts
 
 
-def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
+def _group_parts(entries: Sequence[ReportedRun], prefix: str) -> list[Section]:
     first = entries[0].repeats.runs[0]
     data = entries[0].runs[0].recipe().data
     name = Path(data.root or data.name).name if data.name in ("folder", "csv") else data.name
@@ -117,7 +119,7 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
         seeds = "mean and deviation over seeds. "
     untrained = ", ".join(entry.title for entry in entries if not entry.repeats.runs[0].epochs)
     frozen = f" Not trained, the features of the backbone as they are: {untrained}." if untrained else ""
-    results = Part(
+    results = Section(
         title=f"Results on {title}",
         text=f"Trained on {first.images.train:,} images of {first.classes.train:,} classes, judged on "
         f"{first.images.evaluated:,} images of {first.classes.evaluated:,} {which}.{frozen}",
@@ -126,7 +128,7 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
         "on the unit sphere for losses that compare by cosine. The best of a column is bold.",
     )
     histories = {entry.title: [run.history() for run in entry.runs] for entry in entries}
-    training = Part(
+    training = Section(
         title="Training",
         figures=curves(f"{prefix}curve-", histories),
         side_by_side=True,
@@ -150,7 +152,7 @@ def _group_parts(entries: Sequence[Entry], prefix: str) -> list[Part]:
     ]
 
 
-def _geometry(entries: Sequence[Entry]) -> list[Part]:
+def _geometry(entries: Sequence[ReportedRun]) -> list[Section]:
     rows = []
     for entry in entries:
         found = [_geometry_of(run) for run in entry.runs]
@@ -162,7 +164,7 @@ def _geometry(entries: Sequence[Entry]) -> list[Part]:
         return []
     names = list(dict.fromkeys(name for row in rows for name in row.mean))
     note = "docs/metrics.md defines these. Lengths in one space cannot be compared with those in another."
-    return [Part(title="Geometry", tables=[metric_table(rows, names, ("run",))], note=note, level=3)]
+    return [Section(title="Geometry", tables=[metric_table(rows, names, ("run",))], note=note, level=3)]
 
 
 def _geometry_of(run: Run) -> dict[str, float]:
@@ -170,7 +172,7 @@ def _geometry_of(run: Run) -> dict[str, float]:
     return geometry_metrics(arrays["embeddings"], arrays["labels"], distance=run.result().distance)
 
 
-def _recipes(entries: Sequence[Entry]) -> Part:
+def _recipes(entries: Sequence[ReportedRun]) -> Section:
     """The recipe of the first run, what differs in the others, and where they ran."""
     settings = {entry.title: deciding_settings(write_out(entry.runs[0].recipe())) for entry in entries}
     first = next(iter(settings.values()))
@@ -183,7 +185,7 @@ def _recipes(entries: Sequence[Entry]) -> Part:
         rows.append((Cell(entry.title), Cell(", ".join(changed) or "as below"), Cell(f"{minutes:.1f}")))
     recipe = yaml.safe_dump(public_settings(entries[0].runs[0].recipe()), sort_keys=False, allow_unicode=True)
     places = {machine(run.environment()): None for entry in entries for run in entry.runs}
-    return Part(
+    return Section(
         title="Recipes",
         tables=[Table(("run", "settings", "minutes"), tuple(rows), words=2)],
         folded={f"recipe of {entries[0].title}": recipe},

@@ -11,9 +11,9 @@ from torch import Tensor
 from softwarp.metrics import nearest_neighbours, retrieval_per_query
 from softwarp.metrics.checks import on_unit_sphere
 from softwarp.report.figures import thumbnail_map
-from softwarp.report.page import Group, Illustration, Part, Tile
+from softwarp.report.page import Group, Illustration, Section, Tile
 from softwarp.report.pictures import Show, pictures_of
-from softwarp.runs.run import Item, Run
+from softwarp.runs.run import EvaluatedImage, Run
 
 SHOWN = 4  # runs whose answers and maps are shown, the best by MAP@R
 NEIGHBOURS = 10
@@ -31,9 +31,9 @@ class View:
     run: Run
     embeddings: Tensor
     labels: Tensor
-    items: list[Item]
+    items: list[EvaluatedImage]
     searched_labels: Tensor
-    searched_items: list[Item]
+    searched_items: list[EvaluatedImage]
     nearest: Tensor  # [N, K]
     values: Tensor  # [N]; NaN for a query whose class has no other image
 
@@ -58,7 +58,7 @@ class View:
         )
 
 
-def space_parts(runs: Mapping[str, Run], prefix: str, count: int) -> list[Part]:
+def space_parts(runs: Mapping[str, Run], prefix: str, count: int) -> list[Section]:
     """Return the parts that show images, of the best runs that were judged on the same ones.
 
     Args:
@@ -76,21 +76,21 @@ def space_parts(runs: Mapping[str, Run], prefix: str, count: int) -> list[Part]:
     view = shown[first]
     near = view.nearest.shape[1]
     return [
-        Part(
+        Section(
             title="What is retrieved",
             groups=gallery(shown, show),
             note="Queries of different classes whose answers are best, median and worst by MAP@R, and the "
             f"{near} nearest images: solid green is the query's class, dashed red another.{limited}{gone}",
             level=3,
         ),
-        Part(
+        Section(
             title=f"Most confused classes of {first}",
             groups=confused(view, show),
             note=f"Pairs of classes by the share of the {near} nearest images of either that are of the "
             f"other; the images with most of them come first.{gone}",
             level=3,
         ),
-        Part(
+        Section(
             title="Map",
             side_by_side=True,
             figures=[
@@ -147,7 +147,7 @@ def _answers(view: View, query: int, show: Show) -> list[Tile]:
     ]
 
 
-def _tile(item: Item, show: Show, *, right: bool | None = None) -> Tile:
+def _tile(item: EvaluatedImage, show: Show, *, right: bool | None = None) -> Tile:
     return Tile(show(item, LARGE), item.file, item.class_name, right=right)
 
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from softwarp.figures import COLOURS, svg, tidy
 from softwarp.recipe.schema import parse_recipe
-from softwarp.report.page import Illustration, Part
+from softwarp.report.page import Illustration, Section
 from softwarp.tables import Cell, Table, figure, metric_title
 from softwarp.tuning.samplers import distribution
 from softwarp.tuning.search import Study, Trial
@@ -26,7 +26,7 @@ FEWEST = 4  # trials that importances are computed from
 COLOUR_MAP = "viridis"
 
 
-def search_parts(studies: Mapping[str, Study], best: str) -> list[Part]:
+def search_parts(studies: Mapping[str, Study], best: str) -> list[Section]:
     """Return the parts of one search, or of several that follow one another.
 
     Args:
@@ -34,7 +34,7 @@ def search_parts(studies: Mapping[str, Study], best: str) -> list[Part]:
     """
     first = next(iter(studies.values()))
     parts = [
-        Part(
+        Section(
             title=f"Search: {first.recipe.loss.name} on {first.recipe.data.name}",
             text="Every value is measured on validation classes; test classes were never loaded. Values of "
             "the best trial are optimistic, because it is the best of many: judge it once on test classes.",
@@ -47,25 +47,25 @@ def search_parts(studies: Mapping[str, Study], best: str) -> list[Part]:
     return parts
 
 
-def _parts(study: Study, title: str, prefix: str) -> list[Part]:
+def _parts(study: Study, title: str, prefix: str) -> list[Section]:
     more = f"; the table shows the {SHOWN} best" if len(study.trials) > SHOWN else ""
     shares = importances(study)
     figures = {
-        "History": Part(title="History", figures=[draw_history(f"{prefix}history", study)], level=3),
-        "Importances": Part(
+        "History": Section(title="History", figures=[draw_history(f"{prefix}history", study)], level=3),
+        "Importances": Section(
             title="Importances",
             figures=[draw_importances(f"{prefix}importances", shares)] if shares else (),
             note="Share of the variance of complete trials that each parameter explains alone (fANOVA). With "
             "few trials this is a hint.",
             level=3,
         ),
-        "Slices": Part(
+        "Slices": Section(
             title="Slices",
             figures=[draw_slices(f"{prefix}slices", study)],
             note="The best trial is circled; grey triangles were pruned, crosses blew up.",
             level=3,
         ),
-        "Parallel": Part(
+        "Parallel": Section(
             title="Parallel coordinates",
             figures=[draw_parallel(f"{prefix}parallel", study)],
             note="A line per trial, each axis from the low to the high end of its range; the best is thick, "
@@ -73,7 +73,7 @@ def _parts(study: Study, title: str, prefix: str) -> list[Part]:
             level=3,
         ),
     }
-    first = Part(
+    first = Section(
         title=f"{title}{len(study.trials)} trials",
         text=f"{states(study)}{more}.",
         tables=[table(study)],

@@ -11,7 +11,7 @@ from softwarp.figures import as_csv
 from softwarp.files import write_json, write_text
 from softwarp.metrics import roc_points
 from softwarp.report.figures import roc
-from softwarp.report.page import Group, Part, Tile, write_page
+from softwarp.report.page import Group, Section, Tile, write_page
 from softwarp.report.pictures import thumbnail
 from softwarp.tables import Cell, Table, figure
 
@@ -57,18 +57,18 @@ def write_verification(
         parts = [_figures(results, about), *(part for each in results for part in _mistakes(each))]
     if templates:
         cells = tuple((Cell(name), Cell(_figure(value))) for name, value in templates.items())
-        parts.append(Part(title="Templates", tables=[Table(("", "value"), cells)]))
+        parts.append(Section(title="Templates", tables=[Table(("", "value"), cells)]))
     page = folder / "verification.html"
     write_page(page, f"Verification: {about['model']}", parts, note=f"Made by {about['command']}")
     return page
 
 
-def _figures(results: Sequence[Verified], about: Mapping[str, Any]) -> Part:
+def _figures(results: Sequence[Verified], about: Mapping[str, Any]) -> Section:
     curves = {
         each.pairs.name: tuple(part.tolist() for part in roc_points(each.distances, each.pairs.same))
         for each in results
     }
-    return Part(
+    return Section(
         title="Pairs",
         tables=[pairs_table(results)],
         figures=[roc("roc", curves)],
@@ -115,12 +115,12 @@ def _rows(results: Sequence[Verified]) -> list[dict[str, object]]:
     return found
 
 
-def _mistakes(result: Verified) -> list[Part]:
+def _mistakes(result: Verified) -> list[Section]:
     missed, taken = worst(result, SHOWN)
     threshold = result.metrics["best_threshold"]
     text = f"The worst of them, at the threshold {threshold:.4g} that is best for all pairs."
     return [
-        Part(
+        Section(
             title=f"{result.pairs.name}: {kind}",
             text=text if pairs else "None.",
             groups=[_pair(result, pair) for pair in pairs],

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from softwarp.fair.benchmark import Benchmark
+from softwarp.fair.benchmark_result import Benchmark
 from softwarp.fair.reality_table import RealityCheck
 from softwarp.report.benchmark import benchmark_parts, best_runs, reality_parts
 from softwarp.report.claims import claims_table
-from softwarp.report.page import Illustration, Part, write_page
+from softwarp.report.page import Illustration, Section, write_page
 from softwarp.report.runs import machine, read_entries, run_parts
 from softwarp.report.tuning import read_searches, search_parts
 from softwarp.runs.run import read_json_as
@@ -21,7 +21,7 @@ CURE = "make it again with the command that wrote the folder"
 
 def write_report(path: Path, folders: Sequence[Path], command: str) -> None:
     """Write a page on what these folders hold: runs, demos, benchmarks, reality checks, searches, studies."""
-    parts: list[Part] = []
+    parts: list[Section] = []
     runs: list[Path] = []
     for folder in dict.fromkeys(folders):
         found, within = parts_of(folder)
@@ -33,7 +33,7 @@ def write_report(path: Path, folders: Sequence[Path], command: str) -> None:
     write_page(path, f"softwarp: {names}", parts, note=f"Made by: {command}")
 
 
-def parts_of(folder: Path) -> tuple[list[Part], list[Path]]:
+def parts_of(folder: Path) -> tuple[list[Section], list[Path]]:
     """Return the parts of a folder, and the runs in it that are to be shown together with all others."""
     if (folder / "benchmark.json").is_file():
         outcome = read_json_as(Benchmark, folder / "benchmark.json", cure=CURE)
@@ -50,7 +50,7 @@ def parts_of(folder: Path) -> tuple[list[Part], list[Path]]:
     return [], [folder]
 
 
-def study_parts(folder: Path) -> list[Part]:
+def study_parts(folder: Path) -> list[Section]:
     """Return what `softwarp study` wrote into a folder: table, claims, figures."""
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     table = from_markdown((folder / "table.md").read_text())
@@ -58,7 +58,7 @@ def study_parts(folder: Path) -> list[Part]:
     if summary.get("claims"):
         tables.append(claims_table(summary["claims"]))
     return [
-        Part(
+        Section(
             title=f"Study {summary['study']}: {summary['paper']}",
             tables=tables,
             figures=[

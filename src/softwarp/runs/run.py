@@ -28,6 +28,7 @@ from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.class_rows import check_rows, copy_rows, remove_rows, write_rows
 from softwarp.runs.provenance import code
+from softwarp.tables import figure, figures_table, metric_title
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -91,6 +92,23 @@ class Result(BaseModel):
         """What made the embeddings: the loss, unless nothing was trained."""
         return self.name if self.epochs else features_title(self.pretrained)
 
+    @property
+    def headline(self) -> str:
+        """What made the embeddings, and what judged them."""
+        if self.closed:
+            return f"{self.title}, closed set: {self.images.evaluated} {self.split} images of known classes"
+        return f"{self.title}: {self.classes.evaluated} unseen {self.split} classes"
+
+    def __repr__(self) -> str:
+        shown = ("map@r", "recall@1")
+        figures = ", ".join(
+            f"{metric_title(key)} {figure(key, self.metrics[key])}" for key in shown if key in self.metrics
+        )
+        return f"Result({self.headline}; {figures})"
+
+    def _repr_html_(self) -> str:
+        return figures_table(self.metrics, {}, self.baseline or {}, title=self.headline).html()
+
 
 def features_title(pretrained: bool | str) -> str:
     """Return what to call the features of a backbone that was not trained.
@@ -101,7 +119,7 @@ def features_title(pretrained: bool | str) -> str:
     return "frozen features" if pretrained else "untrained features"
 
 
-class Item(NamedTuple):
+class EvaluatedImage(NamedTuple):
     """An evaluated image: its file, its class, and its row of the embeddings."""
 
     file: str  # relative to the data's root, or the name of a glyph
@@ -320,7 +338,7 @@ class Run:
             copy_rows(other.folder, run.folder, state)
             run.save_checkpoint(state)
 
-    def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[Item]) -> None:
+    def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[EvaluatedImage]) -> None:
         """Write `embeddings` and `labels`, `gallery` and `gallery_labels` if there is one, and the items."""
         with atomic_write(self.folder / "embeddings.safetensors") as file:
             file.write(save({name: tensor.contiguous() for name, tensor in arrays.items()}))
@@ -341,7 +359,7 @@ class Run:
             raise FileNotFoundError(self.what_it_is())
         return load_file(self.folder / "embeddings.safetensors")
 
-    def items(self, *, gallery: bool = False) -> list[Item]:
+    def items(self, *, gallery: bool = False) -> list[EvaluatedImage]:
         """Return the image of each row of `embeddings`, or of `gallery`."""
         path = self.folder / "items.csv"
         if not path.is_file():
@@ -349,7 +367,7 @@ class Run:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.reader(file))[1:]
         kept = [row for row in rows if row[3] and (row[2] == "gallery") == gallery]
-        return [Item(file, name, split, int(place)) for file, name, split, place in kept]
+        return [EvaluatedImage(file, name, split, int(place)) for file, name, split, place in kept]
 
 
 def read_json_as(kind: type[Model], path: Path, *, cure: str = "restart the run with --fresh") -> Model:

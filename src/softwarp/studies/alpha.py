@@ -36,7 +36,7 @@ from softwarp.studies.variants import (
     loss_setting,
     numbers_of,
     seeds_of,
-    settings_of,
+    settings_of_words,
 )
 
 PAPER = "Fig. 6"
@@ -76,7 +76,7 @@ def main(
 
     By default on 300 classes of glyphs with the demo's recipe.
     """
-    base = settings_of(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
+    base = settings_of_words(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
     own = loss_setting(base, "alpha")
     alphas = numbers_of(values) if values else [own * each for each in (QUICK_FACTORS if quick else FACTORS)]
     found = collect_sweep(base, "alpha", alphas, output, seeds=seeds_of(seeds, quick), on_event=on_event)

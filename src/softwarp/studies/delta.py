@@ -24,7 +24,7 @@ from softwarp.studies.sweeps import (
     summarise_sweep,
     sweep_table,
 )
-from softwarp.studies.variants import Outcome, Seeds, Words, about, numbers_of, seeds_of, settings_of
+from softwarp.studies.variants import Outcome, Seeds, Words, about, numbers_of, seeds_of, settings_of_words
 
 PAPER = "Fig. 8"
 GLYPHS = ("data.max_classes=300",)
@@ -52,7 +52,7 @@ def main(
 
     By default on 300 classes of glyphs with the demo's recipe.
     """
-    base = settings_of(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
+    base = settings_of_words(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
     factors = numbers_of(values) if values else QUICK_VALUES if quick else VALUES
     found = collect_sweep(base, "delta", factors, output, seeds=seeds_of(seeds, quick), on_event=on_event)
     return about(found, base) | summarise(found)

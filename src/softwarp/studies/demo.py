@@ -19,7 +19,7 @@ from softwarp.report.write import write_report
 from softwarp.runs.repeats import Repeats, summarise, t_interval
 from softwarp.runs.run import Run, environment
 from softwarp.tables import Row, Table, metric_table
-from softwarp.training.train import train
+from softwarp.training.train import train_recipe
 
 LOSSES = {
     "warped_softmax": "warped softmax",
@@ -70,7 +70,7 @@ def collect(output: Path, *, seed: int, quick: bool, on_event: OnEvent | None = 
                 Run.create(output / name, recipe)
         (output / "demo.json").unlink(missing_ok=True)
     return {
-        LOSSES[name]: train(recipe, output / name, resume=True, on_event=on_event)
+        LOSSES[name]: train_recipe(recipe, output / name, resume=True, on_event=on_event)
         for name, recipe in recipes.items()
     }
 

@@ -28,7 +28,7 @@ from softwarp.studies.variants import (
     about,
     loss_setting,
     seeds_of,
-    settings_of,
+    settings_of_words,
     summarise_variants,
     train_variants,
 )
@@ -99,7 +99,7 @@ def main(
 
     By default on 300 classes of glyphs with the demo's recipe.
     """
-    base = settings_of(words or (), glyphs=GLYPHS, always=(*ALWAYS, *TEST), quick=quick)
+    base = settings_of_words(words or (), glyphs=GLYPHS, always=(*ALWAYS, *TEST), quick=quick)
     found = collect(base, output, seeds=seeds_of(seeds, quick), on_event=on_event)
     return about(found, base) | summarise(found)
 

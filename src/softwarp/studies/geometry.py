@@ -101,7 +101,7 @@ def collect(
 def measure_run(folder: Path, on_event: OnEvent | None, *, run: Run, images: int) -> None:
     """Write the numbers of one run."""
     recipe, result, arrays = run.recipe(), run.result(), run.load_embeddings()
-    source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    source = load_source(recipe.data, recipe.evaluation.plan())
     run.check_data(result.data_sha256, source.sha256)
     trained, labels = _embed_some(run, source, images)
     cosine = result.distance == "cosine"

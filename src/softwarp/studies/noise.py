@@ -82,7 +82,10 @@ def collect(
     judged = [[each.metrics["map@r"] for each in entry.repeats.runs] for entry in entries]
     open_study(output, {"kind": "noise", "seed": seed, "severities": list(severities), "runs": judged})
     tasks = [
-        Task(_key(place, number, name), partial(judge, run=run, name=name, severities=some, seed=seed))
+        Task(
+            _key(place, number, name),
+            partial(evaluate_corrupted, run=run, name=name, severities=some, seed=seed),
+        )
         for place, entry in enumerate(entries)
         for number, run in enumerate(entry.runs)
         for name, some in wanted.items()
@@ -121,7 +124,7 @@ def _values(output: Path, place: int, seeds: int, name: str) -> dict[str, dict[s
     }
 
 
-def judge(
+def evaluate_corrupted(
     folder: Path,
     on_event: OnEvent | None,
     *,
@@ -145,7 +148,7 @@ def judge(
 def _opened(folder: Path) -> tuple[EmbeddingModel, Source]:
     run = Run(folder)
     recipe = run.recipe()
-    source = load_source(plan=recipe.evaluation.plan(), **recipe.data.model_dump(exclude={"workers"}))
+    source = load_source(recipe.data, recipe.evaluation.plan())
     run.check_data(run.result().data_sha256, source.sha256)
     return load(folder), source
 

@@ -27,7 +27,7 @@ from softwarp.studies.variants import (
     loss_setting,
     numbers_of,
     seeds_of,
-    settings_of,
+    settings_of_words,
     summarise_variants,
     train_variants,
     with_loss_settings,
@@ -65,7 +65,7 @@ def main(
     In the last phase rates stay as they are before, or are lowered as the recipe says. By default on 300
     classes of glyphs with the demo's recipe; judged on validation classes.
     """
-    base = settings_of(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
+    base = settings_of_words(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
     if len(base["phases"]) < 2:
         raise ValueError("this study needs a recipe with two phases: the last one has the lower rates")
     own = loss_setting(base, "alpha")

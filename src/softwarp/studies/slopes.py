@@ -26,7 +26,7 @@ from softwarp.studies.variants import (
     about,
     numbers_of,
     seeds_of,
-    settings_of,
+    settings_of_words,
     summarise_variants,
     train_variants,
     with_loss_settings,
@@ -58,7 +58,7 @@ def main(
 
     By default on 200 classes of glyphs with the demo's recipe.
     """
-    base = settings_of(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
+    base = settings_of_words(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
     inside, beyond = (
         numbers_of(given or default)
         for given, default in zip((k1, k2), QUICK if quick else (K1, K2), strict=True)

@@ -21,7 +21,7 @@ from softwarp.recipe.overrides import check_batches, override, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.repeats import summarise
 from softwarp.runs.run import Result, Run
-from softwarp.training.train import BlowUpError, train
+from softwarp.training.train import BlowUpError, train_recipe
 
 # The demo's warp in plain numbers, which studies vary: near those that "auto" measures on glyphs.
 PLAIN = (
@@ -51,7 +51,7 @@ class Outcome:
     blew_up: str = ""  # the message
 
 
-def settings_of(
+def settings_of_words(
     words: Sequence[str], *, glyphs: Sequence[str] = (), always: Sequence[str] = (), quick: bool = False
 ) -> dict[str, Any]:
     """Return the settings that the words RECIPE and KEY=VALUE stand for; without a recipe, the demo's.
@@ -153,7 +153,7 @@ def _train(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     """Train; after a blow-up evaluate the last checkpoint instead."""
     blew_up = ""
     try:
-        run = train(recipe, folder, resume=True, on_event=on_event)
+        run = train_recipe(recipe, folder, resume=True, on_event=on_event)
     except BlowUpError as error:
         blew_up = str(error).partition(". Loss:")[0]
         run = _last_finite(Run(folder), recipe, on_event)
@@ -176,7 +176,7 @@ def _last_finite(broken: Run, recipe: Recipe, on_event: OnEvent | None) -> Run:
     last = Run(broken.folder / "last_finite")
     if not last.started():
         last.start_from(broken, cut)
-    return train(cut, last.folder, resume=True, on_event=on_event)
+    return train_recipe(cut, last.folder, resume=True, on_event=on_event)
 
 
 def _read(folder: Path) -> Outcome:

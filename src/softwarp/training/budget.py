@@ -51,7 +51,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """How many images are trained on and judged.
 
     Args:
@@ -123,7 +123,7 @@ def whole_looks(epochs: int) -> tuple[int, int]:
 
 def fit(
     pace_at: Callable[[int], Pace],
-    work: Work,
+    work: Workload,
     *,
     crops: list[int],
     epochs: int,
@@ -152,7 +152,7 @@ def fit(
 
 
 def fit_rest(
-    plan: Plan, work: Work, *, epochs: int, spent: Sequence[float], budget: float
+    plan: Plan, work: Workload, *, epochs: int, spent: Sequence[float], budget: float
 ) -> tuple[int, float]:
     """Return the most epochs from here, and the seconds that all of it takes at the pace of the last fold.
 

@@ -4,15 +4,15 @@ In a closed set, where new images of the training classes are looked up, also on
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.data.splits import fold_classes
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.schema import Recipe, parse_recipe
+from softwarp.runs.choice import Candidate, Choice, Verdict
 from softwarp.runs.repeats import t_interval
 from softwarp.training.budget import FOLDS, SHARES, whole_looks
 from softwarp.training.step_batches import Room, fit_batches
@@ -24,71 +24,13 @@ Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and 
 FROZEN = (0, 0.0)
 
 
-class Verdict(BaseModel):
-    """What held-out images of the training classes say of a model: MAP@R, each class alike."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    map_at_r: float
-    difference: float  # from the frozen features
-    interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
-
-
-class Candidate(BaseModel):
-    """A model that could be handed out, and what held-out classes say of it: MAP@R, each class alike."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    epochs: int
-    share: float  # of the way from the frozen weights to the trained ones
-    map_at_r: float
-    difference: float  # from the frozen features
-    interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
-    images: Verdict | None = None  # in a closed set
-
-    @property
-    def deciding(self) -> "Verdict | Candidate":
-        """What it has to beat the frozen features by: on held-out images, or else on held-out classes."""
-        return self.images or self
-
-    def surely_better(self) -> bool:
-        """Return whether it beats the frozen features beyond chance, and on no side is surely worse."""
-        return self.deciding.interval[0] > 0 and self.interval[1] >= 0
-
-
-class Choice(BaseModel):
-    """All candidates and the one that was chosen: choice.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-    version: Literal[1] = Field(1, alias="schema")
-    classes: int  # that judged
-    chosen: Candidate
-    best: Candidate  # by MAP@R alone
-    candidates: tuple[Candidate, ...]
-
-    def still_rising(self) -> bool:
-        """Return whether the chosen model has the most epochs of several looks: more may be better."""
-        looks = {each.epochs for each in self.candidates if each.epochs}
-        return len(looks) > 1 and self.chosen.epochs == max(looks)
-
-    def sentence(self) -> str:
-        """Return in words which candidate it was and how sure that is."""
-        shown = self.chosen if self.chosen.epochs else self.best
-        sure = _sure(shown, self.classes)
-        if self.chosen.epochs:
-            return f"chosen: {_name(self.chosen)} ({sure})"
-        what = f"the best, {_name(self.best)}: {sure}" if self.best.epochs else "none was better"
-        worse = self.best.deciding.interval[0] > 0  # though better on held-out images
-        why = "no trained model beat them beyond chance"
-        why = "what training gains on new images it surely loses on new classes" if worse else why
-        return f"chosen: the frozen features, because {why} ({what})"
-
-
-def why_not(labels: torch.Tensor, *, choosing: bool) -> str:
+def why_frozen(labels: torch.Tensor, *, choosing: bool) -> str:
     """Return why nothing is trained on these labels; empty if something is.
 
     Args:
         choosing: whether the halves of the classes judge each other.
 
-    >>> why_not(torch.tensor([0, 0, 1, 1, 2]), choosing=True)
+    >>> why_frozen(torch.tensor([0, 0, 1, 1, 2]), choosing=True)
     '2 training classes with two images or more are too few to tell whether training helps; 4 are needed'
     """
     several = labels.bincount() > 1  # a single image has nothing to find
@@ -103,7 +45,7 @@ def why_not(labels: torch.Tensor, *, choosing: bool) -> str:
     return "in one half of the training classes each has a single image and cannot judge; add images"
 
 
-def choose(values: Values, images: Values | None = None) -> Choice:
+def choose_candidate(values: Values, images: Values | None = None) -> Choice:
     """Return the candidate of highest MAP@R that beats the frozen one beyond chance, or else the frozen one.
 
     Beyond chance: the 95% interval of the difference, over classes, lies above zero. Classes that one of the
@@ -115,7 +57,7 @@ def choose(values: Values, images: Values | None = None) -> Choice:
             candidate that is beyond chance worse on held-out classes is none.
 
     >>> looks = {(0, 0.0): [0.1, 0.2, 0.3], (4, 0.5): [0.3, 0.4, 0.6], (4, 1.0): [0.9, 0.0, 0.9]}
-    >>> choice = choose({key: dict(zip("abc", values)) for key, values in looks.items()})
+    >>> choice = choose_candidate({key: dict(zip("abc", values)) for key, values in looks.items()})
     >>> choice.best.share, choice.chosen.share
     (1.0, 0.5)
     """
@@ -142,20 +84,6 @@ def _verdict(values: torch.Tensor, frozen: torch.Tensor) -> Verdict:
     differences = values - frozen
     interval = t_interval(differences.tolist()) if len(values) > 1 else (-1.0, 1.0)  # MAP@R is within 0..1
     return Verdict(map_at_r=float(values.mean()), difference=float(differences.mean()), interval=interval)
-
-
-def _sure(candidate: Candidate, classes: int) -> str:
-    """What the held-out classes, and in a closed set first the held-out images, say of a candidate."""
-
-    def said(verdict: Verdict | Candidate, where: str) -> str:
-        low, high = (f"{100 * end:+.1f}" for end in verdict.interval)
-        return f"{100 * verdict.difference:+.1f} MAP@R {where}, 95% interval {low} to {high}"
-
-    if candidate.images is None:
-        where = f"against the frozen features on {classes} training classes, each held out once"
-        return said(candidate, where)
-    images = said(candidate.images, "against the frozen features on held-out images of training classes")
-    return f"{images}; {said(candidate, f'on {classes} training classes, each held out once')}"
 
 
 def read_looks(
@@ -220,8 +148,3 @@ def trained_as(recipe: Recipe, epochs: int, share: float) -> Recipe:
     wise_ft = share if 0 < share < 1 else None
     optimizer = recipe.optimizer.model_copy(update={"wise_ft": wise_ft})
     return recipe.model_copy(update={"phases": (phase,), "optimizer": optimizer})
-
-
-def _name(candidate: Candidate) -> str:
-    epochs = f"{candidate.epochs} epoch{'s' * (candidate.epochs > 1)}"
-    return epochs if candidate.share == 1 else f"{epochs}, {candidate.share:.0%} of the way from the start"

@@ -1,100 +1,317 @@
-"""Chooses a recipe for your own images."""
+"""From your own images to a model: what fits into the time, and whether training helps at all."""
 
-import io
-import math
-import statistics
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-from PIL import Image, UnidentifiedImageError
+import torch
 
-from softwarp.data.decode import image_size, open_image
-from softwarp.data.splits import Judged, SplitPlan, divide
-from softwarp.data.tables import Table, layout_of, read_table
+from softwarp import processes
+from softwarp.data.sources import Source, load_source
+from softwarp.data.tables import ImageTable
+from softwarp.events import OnEvent, part_of, tell
+from softwarp.files import write_json
+from softwarp.recipe.overrides import check_batches, difference_of, write_out
+from softwarp.recipe.schema import DataPart, Recipe
+from softwarp.runs.choice import Choice
+from softwarp.runs.run import Run
+from softwarp.training.budget import (
+    Pace,
+    Plan,
+    Workload,
+    crops_below,
+    fit,
+    fit_rest,
+    measure_pace,
+    whole_looks,
+)
+from softwarp.training.choice import choose_candidate, fold_recipes, read_looks, trained_as, why_frozen
+from softwarp.training.job import build_batches, prepare, start_accelerator
+from softwarp.training.own_recipe import resize_for
+from softwarp.training.step_batches import in_words
+from softwarp.training.train import train_recipe
 
-CROP = 224  # what the backbone was pretrained with; smaller for smaller photographs
-LEAST_CROP = 160  # a backbone of stride 32 then sees 5 x 5 places, however small the images are
-ENLARGED = 1.4  # small photographs, up to CROP; docs/log.md has what else was tried
-STEPS = 60  # minimum number of training steps, so that a small folder gets many epochs
-SAMPLED = 64  # images whose size is read
+# What plan and choice decide, so that it may differ from what an earlier budget left.
+SETTLED = ("data.crop", "data.resize", "phases.0.epochs", "optimizer.wise_ft")
+OF_FROZEN = ("model.head", "model.head_init", "model.embedding_size")
+OF_FOLDS = ("evaluation", "batches")
 
 
-def settings_for(root: Path, *, protocol: Judged, depth: int | None = None) -> dict[str, Any]:
-    """Return the settings of a recipe for a folder of class folders, a CSV file, records or shards.
+class Settled(NamedTuple):
+    """The recipe of the final model, and a line on how it was chosen."""
 
-    A pretrained EfficientNet-Lite0 with frozen batch norm starts at its frozen features: the head as their
-    principal directions, the proxies at class means. The warped softmax measures its scale and alpha itself,
-    and proxies travel relative to the embeddings, so nothing is in units of a data set. Learning rates are
-    low and constant, so training can end after any epoch. Small data sets get more epochs, small images a
-    smaller crop.
+    recipe: Recipe
+    said: str
+
+
+def plan_and_choose(
+    recipe: Recipe,
+    table: ImageTable,
+    folder: Path,
+    *,
+    given: Collection[str] = (),
+    budget: float | None = None,
+    seeds: int = 1,
+    fresh: bool = False,
+    on_event: OnEvent | None = None,
+) -> Settled:
+    """Return the recipe of the final model: what fits into the budget, chosen on held-out classes.
 
     Args:
-        depth: depth of the class folders, as in `read_folder`.
+        table: of the images.
+        given: keys that were set on purpose; a crop or a number of epochs given so is kept.
+        budget: seconds for all of it.
+        fresh: measures and chooses again, whatever was found before.
     """
-    name = layout_of(root)
-    table = read_table(name, root, depth=depth)
-    train = divide(table.labels, table.splits, SplitPlan(protocol), names=table.names).train
-    counts = np.unique(table.labels[train], return_counts=True)[1]
-    samples = int(min(4, max(2, statistics.median_low(counts.tolist()))))
-    classes = min(len(counts), 16)
-    steps = max(1, len(train) // (classes * samples))
-    crop = crop_size(table, CROP)
+    unchecked = _check(recipe)
+    choosing, given = not unchecked, set(given)
+    if "data.crop" in given and "data.resize" not in given:
+        recipe = recipe.model_copy(update={"data": _cropped(recipe.data, recipe.data.crop)})
+    accelerator = start_accelerator(recipe, folder)
+    source = load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=table)
+    tell(on_event, source.protocol)
+    build_batches(recipe.batches, source.labels, recipe.seed)  # refused now, not after the choice
+    if given & {"phases", "phases.0"}:
+        given.add("phases.0.epochs")
+    if not fresh:
+        check_earlier(recipe, folder, source.sha256, _asked(recipe, given, budget), seeds=seeds)
+    else:
+        prepare(recipe, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
+        # If this is stopped, the next attempt must not take earlier runs for its own.
+        places = (folder, *folder.glob("seed-*"), *folder.glob("choice/fold-*"))
+        processes.from_main(lambda: _clear(*places))
+    if reason := why_frozen(source.labels, choosing=choosing):
+        return Settled(trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}")
+    work = _work_on(source, recipe, choosing, seeds)
+    file, device = folder / "choice" / "plan.json", accelerator.device
+    plan = processes.from_main(lambda: _plan(recipe, source, work, file, device, given, budget, fresh))
+    asked, recipe = recipe.phases[0].epochs, _planned(recipe, plan)
+    tell(on_event, f"expected time: {_minutes(plan.seconds)} ({_what(plan, work, asked)})")
+    if not plan.epochs:
+        return Settled(trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {_idle(asked)}")
+    halves = fold_recipes(recipe, len(source.names)) if choosing else []
+    tell(on_event, _batches(recipe, halves))
+    if not choosing:
+        return Settled(recipe, f"not checked against the frozen features, because {unchecked}")
+    limit = None if "phases.0.epochs" in given else budget
+    choice = _choose(halves, plan, work, table, folder / "choice", limit, source.closed, fresh, on_event)
+    return Settled(trained_as(recipe, choice.chosen.epochs, choice.chosen.share), _said(choice, plan, asked))
+
+
+def _check(recipe: Recipe) -> str:
+    """Refuse what cannot be chosen; return why nothing is chosen at all, empty if it is."""
+    check_batches(recipe)
+    if len(recipe.phases) > 1:
+        raise ValueError(
+            f"--data trains one phase, but phases has {len(recipe.phases)}; put them into a recipe"
+        )
+    if recipe.evaluation.test_classes == "none":
+        return "no classes are held out (evaluation.test_classes=none)"
+    if recipe.evaluation.fold is not None:
+        return "evaluation.fold was given"
+    if (schedule := recipe.phases[0].schedule) != "constant":
+        raise ValueError(
+            f"phases.0.schedule={schedule}: --data chooses the number of epochs, so rates stay constant; "
+            "for a schedule: softwarp show --data FOLDER > recipe.yaml, and train that recipe"
+        )
+    return ""
+
+
+def _work_on(source: Source, recipe: Recipe, choosing: bool, seeds: int) -> Workload:
+    judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
+    observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
+    return Workload(len(source.labels), judged, choosing, seeds, observed, source.closed)
+
+
+def _choose(
+    halves: Sequence[Recipe],
+    plan: Plan,
+    work: Workload,
+    table: ImageTable,
+    folder: Path,
+    limit: float | None,
+    closed: bool,
+    fresh: bool,
+    on_event: OnEvent | None,
+) -> Choice:
+    """Train on each half of the training classes, judge on the other; write choice.json."""
+    histories, spent, epochs = list[list[dict[str, Any]]](), list[float](), plan.epochs
+    for number, each in enumerate(halves):
+        run, half = Run(folder / f"fold-{number}"), trained_as(each, epochs, 1.0)
+        but = ", but for held-out images" * closed
+        tell(
+            on_event,
+            f"choosing: half {number + 1} of the training classes is held out, the other half trains{but}",
+        )
+        replace_other(run.folder, half, on_event)
+        with part_of(on_event) as listener:
+            train_recipe(half, run.folder, resume=not fresh, table=table, on_event=listener)
+        histories.append(run.history())
+        spent.append(run.result().seconds)  # kept: resumed, the same is decided
+        if limit is not None:
+            before = epochs
+            epochs, seconds = fit_rest(plan, work, epochs=before, spent=spent, budget=limit)
+            if epochs < before or seconds > limit:
+                tell(
+                    on_event,
+                    f"slower than planned: up to {epochs} epochs from here, expected time now: "
+                    f"{_minutes(seconds)}{' (over the budget)' if seconds > limit else ''}",
+                )
+    classes, images = (
+        {key: each for key, each in read_looks(histories, rows).items() if key[0] <= epochs}
+        for rows in ("interpolations", "held_out_images")
+    )
+    choice = choose_candidate(classes, images if closed else None)
+    if processes.is_main():
+        write_json(folder / "choice.json", choice.model_dump(mode="json", by_alias=True))
+    return choice
+
+
+def _said(choice: Choice, plan: Plan, asked: int) -> str:
+    said = choice.sentence()
+    if choice.still_rising():
+        epochs = choice.chosen.epochs
+        more = "a longer --budget" if epochs < asked else f"more epochs (phases.0.epochs={2 * epochs})"
+        said += f"\nthe curve was still rising after {epochs} epochs; {more} may give more"
+    return said
+
+
+def _clear(*places: Path) -> None:
+    """Remove the runs in these folders."""
+    for place in places:
+        if place.is_dir():
+            with Run(place).locked():
+                Run(place).clear()
+
+
+def check_earlier(
+    recipe: Recipe, folder: Path, sha256: str, asked: dict[str, Any], *, seeds: int = 1
+) -> None:
+    """Raise a ValueError if the folder's runs are others than a budget could have left: before any training.
+
+    Args:
+        sha256: of the images as they are now.
+        asked: what the plan answers; a folder whose plan answered other crops or epochs is refused.
+    """
+    file = folder / "choice" / "plan.json"
+    if file.is_file():
+        there, what = _read_plan(file).get("asked", {}), {"epochs": "phases.0.epochs", "crops": "data.crop"}
+        for key, name in what.items():
+            if there.get(key, asked[key]) != asked[key]:
+                was, now = (_either(each[key]) for each in (there, asked))
+                raise ValueError(
+                    f"{folder} holds a run of another recipe: {name} was {was} there and is {now} here; "
+                    "choose another --output, or restart with --fresh"
+                )
+    finals = [folder / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
+    for place in finals if seeds > 1 else [folder]:
+        seed = int(place.name.removeprefix("seed-")) if seeds > 1 else recipe.seed
+        _check_run(place, recipe.model_copy(update={"seed": seed}), sha256, but=())
+    for place in sorted(folder.glob("choice/fold-*")):
+        _check_run(place, recipe, sha256, but=OF_FOLDS)
+
+
+def _either(value: int | list[int]) -> str:
+    return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _check_run(place: Path, recipe: Recipe, sha256: str, but: Sequence[str]) -> None:
+    run = Run(place)
+    if not run.started():
+        return
+    frozen = not run.recipe().phases[0].epochs
+    run.check_recipe(recipe, but=(*SETTLED, *but, *(OF_FROZEN if frozen else ())))
+    if run.finished():
+        run.check_data(run.result().data_sha256, sha256)
+
+
+def replace_other(place: Path, recipe: Recipe, on_event: OnEvent | None) -> None:
+    """Remove a run that differs from the recipe, which another budget has left here; say so in a line."""
+    processes.from_main(lambda: _replace_other(place, recipe, on_event))  # others might look too late
+
+
+def _replace_other(place: Path, recipe: Recipe, on_event: OnEvent | None) -> None:
+    if not Run(place).started():
+        return
+    there = Run(place).recipe()
+    if difference_of(write_out(there), write_out(recipe)):
+        epochs = there.phases[0].epochs
+        left = f"{epochs} epoch{'s' * (epochs != 1)} at {there.data.crop} px" if epochs else "frozen features"
+        tell(on_event, f"{place}: replaces what another --budget left there ({left})")
+        _clear(place)
+
+
+def _plan(
+    recipe: Recipe,
+    source: Source,
+    work: Workload,
+    file: Path,
+    device: torch.device,
+    given: set[str],
+    budget: float | None,
+    fresh: bool,
+) -> Plan:
+    """The plan, read from `file` if it answers the same question: no two measurements agree exactly."""
+    asked = _asked(recipe, given, budget)
+    timed = {"model": recipe.model.model_dump(mode="json"), "images": work.trained}
+    if file.is_file() and not fresh:
+        found = _read_plan(file)
+        same = found.get("asked") == asked and found.get("timed", timed) == timed
+        if same and "pace" in found["plan"]:  # a plan of version 0.1 has none
+            pace = Pace(**found["plan"]["pace"])
+            seconds = work.seconds(pace, found["plan"]["epochs"])  # perhaps for more seeds
+            return Plan(**found["plan"] | {"pace": pace, "seconds": seconds})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    plan = fit(lambda side: measure_pace(recipe.model, source, side, device, file.parent), work, **asked)
+    write_json(file, {"asked": asked, "timed": timed, "plan": asdict(plan)})
+    return plan
+
+
+def _asked(recipe: Recipe, given: set[str], budget: float | None) -> dict[str, Any]:
+    """The question that a plan answers."""
+    crop, epochs = recipe.data.crop, recipe.phases[0].epochs
     return {
-        "data": {
-            "name": name,
-            "root": str(root),
-            "depth": depth,
-            "resize": resize_for(crop),
-            "crop": crop,
-            "scale": [0.3, 1.0],
-        },
-        "model": {
-            "backbone": "efficientnet_lite0",
-            "pretrained": True,
-            "embedding_size": 512,
-            "head_init": "pca",
-            "freeze_batch_norm": True,
-        },
-        "loss": {
-            "name": "warped_softmax",
-            "proxy_init": "means",
-            "settings": {"alpha": "auto", "scale": "auto"},
-        },
-        "batches": {"classes": classes, "samples": samples},
-        "optimizer": {"name": "adamw", "weight_decay": 1e-4},
-        "phases": [
-            {
-                "epochs": max(4, math.ceil(STEPS / steps)),
-                "learning_rate": 1e-4,
-                "proxy_travel": 0.5,
-                "warm_up_steps": 10,
-            }
-        ],
-        "evaluation": {"split": protocol, "baseline": True, "avg_dtp_images": SAMPLED},
+        "crops": [crop] if given & {"data.crop", "data.resize"} else crops_below(crop),
+        "epochs": epochs,
+        "fewest": epochs if "phases.0.epochs" in given else whole_looks(epochs)[0],
+        "budget": budget,
     }
 
 
-def resize_for(crop: int) -> int:
-    """Return the shorter side that images are resized to before they are cropped."""
-    return crop * 9 // 8
+def _read_plan(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
 
 
-def crop_size(table: Table, most: int) -> int:
-    """Return the side of the crop: the usual one, or a multiple of 32 that smaller images, enlarged, fill."""
-    step = max(1, len(table.paths) // SAMPLED)
-    sides = [side for place in range(0, len(table.paths), step) if (side := _shorter_side(table, place))]
-    median = statistics.median(sides) if sides else most
-    return int(min(most, max(LEAST_CROP, round(ENLARGED * median / 32) * 32)))
+def _planned(recipe: Recipe, plan: Plan) -> Recipe:
+    data = recipe.data if plan.crop == recipe.data.crop else _cropped(recipe.data, plan.crop)
+    phase = recipe.phases[0].model_copy(update={"epochs": plan.epochs})
+    return recipe.model_copy(update={"data": data, "phases": (phase,)})
 
 
-def _shorter_side(table: Table, position: int) -> int:
-    try:
-        with (
-            open_image(table.root / table.paths[position])
-            if table.pack is None
-            else io.BytesIO(table.pack.read(position))
-        ) as file:
-            return min(image_size(file))
-    except (ValueError, OSError, UnidentifiedImageError, Image.DecompressionBombError):
-        return 0
+def _cropped(data: DataPart, crop: int) -> DataPart:
+    return data.model_copy(update={"crop": crop, "resize": resize_for(crop)})
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+
+
+def _batches(recipe: Recipe, halves: list[Recipe]) -> str:
+    """The batches in words: of the halves that choose, and of the final model."""
+    chosen = f", {in_words(halves[0].batches)} on the halves" if halves else ""
+    return f"batches: {in_words(recipe.batches)}{chosen}"
+
+
+def _idle(asked: int) -> str:
+    """Why nothing is trained, by the number of epochs that was asked for."""
+    return "there is no time to train; give a longer --budget" if asked else "phases.0.epochs is 0"
+
+
+def _what(plan: Plan, work: Workload, asked: int) -> str:
+    if not plan.epochs:
+        return f"{plan.crop} px, no training: {_idle(asked)}"
+    where = " on each half of the training classes to choose, then on all of them" if work.choosing else ""
+    return f"{plan.crop} px, up to {plan.epochs} epochs{where}"

@@ -13,18 +13,18 @@ from softwarp.recipe.schema import BatchPart, Recipe
 
 @dataclass(frozen=True)
 class Room:
-    """How many classes and images a step trains on, and what its images are: a hash."""
+    """How many classes and images a step trains on, a hash of its images, and its protocol in a line."""
 
     classes: int
     images: int
     sha256: str = ""
+    protocol: str = ""
 
 
 def room_of(recipe: Recipe) -> Room:
     """Return what the recipe trains on, by its plan of classes."""
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
-    source = load_source(plan=recipe.evaluation.plan(), **settings)
-    return Room(len(source.names), len(source.labels), source.sha256)
+    source = load_source(recipe.data.uncached(), recipe.evaluation.plan())
+    return Room(len(source.names), len(source.labels), source.sha256, source.protocol)
 
 
 def fit_batches(recipe: Recipe, room: Room | None = None) -> Recipe:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from softwarp import processes
 from softwarp.data.images import Batch
 from softwarp.data.sources import Items, load_source
+from softwarp.data.tables import ImageTable
 from softwarp.evaluation import KNN, embed_images, ks_within, map_at_r_per_class, measure
 from softwarp.events import OnEvent, Stopping, Work, part_of, tell
 from softwarp.losses import contract
@@ -20,7 +21,7 @@ from softwarp.metrics import average_distance_to_proxy
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import check_batches
 from softwarp.recipe.schema import Phase, Recipe
-from softwarp.runs.run import Counts, Item, Result, Run
+from softwarp.runs.run import Counts, EvaluatedImage, Result, Run
 from softwarp.training.follow import follow, tell_download
 from softwarp.training.job import Job, prepare, start_accelerator, start_trackers
 from softwarp.training.schedule import factor, stretches, warm_up
@@ -38,20 +39,35 @@ class StoppedError(KeyboardInterrupt):
     """Training was asked to stop; everything is in the checkpoint."""
 
 
-def train(recipe: Recipe, folder: Path, *, resume: bool = False, on_event: OnEvent | None = None) -> Run:
+def train_recipe(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool = False,
+    table: ImageTable | None = None,
+    on_event: OnEvent | None = None,
+) -> Run:
     """Return the finished run: trained, and evaluated on unseen classes or, in a closed set, unseen images.
 
     The seed decides initial weights, batches, augmentation and clustering; two losses with the same seed see
     the same batches and start from the same network. With `resume`, a run of the same recipe in `folder`
     resumes from its checkpoint and, on the same machine, ends with the same weights; a finished run is kept.
+
+    Args:
+        table: of the images, if it has been read before.
     """
-    for _ in training(recipe, folder, resume=resume, on_event=on_event):
+    for _ in training(recipe, folder, resume=resume, table=table, on_event=on_event):
         pass
     return Run(folder)
 
 
 def training(
-    recipe: Recipe, folder: Path, *, resume: bool = False, on_event: OnEvent | None = None
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool = False,
+    table: ImageTable | None = None,
+    on_event: OnEvent | None = None,
 ) -> Generator[dict[str, Any], None, None]:
     """Yield the row of each epoch as `train` works, first those before a resume.
 
@@ -61,10 +77,10 @@ def training(
     accelerator = start_accelerator(recipe, folder)
     run = Run(folder)
     with processes.ends_with_the_others(), ExitStack() as stack:
-        plan, settings = recipe.evaluation.plan(), recipe.data.model_dump(exclude={"workers"})
+        plan = recipe.evaluation.plan()
         with processes.one_first(per_machine=True), part_of(on_event) as listener:  # a cache is made once
             decoding = Work(listener if recipe.data.cache else None, "decoding images into the cache")
-            source = load_source(plan=plan, advance=decoding.advance, **settings)
+            source = load_source(recipe.data, plan, table=table, advance=decoding.advance)
         for note in source.notes:
             tell(on_event, note)
         processes.from_main(lambda: stack.enter_context(run.locked()))
@@ -88,7 +104,7 @@ def training(
         if on_event is not None and (processes.is_main() or processes.count() > 1):
             job.signalled = lambda signals: on_event(Stopping(signals))
         if recipe.evaluation.baseline and job.state.baseline is None:
-            job.state.baseline = judge(job, job.judged.features, distance="cosine").metrics
+            job.state.baseline = evaluate_job(job, job.judged.features, distance="cosine").metrics
         yield from job.state.history[:]
         yield from work_through(job, step_done)
         finish(job)
@@ -103,7 +119,7 @@ def work_through(job: Job, advance: Callable[[], None]) -> Iterator[dict[str, An
     with asked_to_stop(job.accelerator.device, job.signalled) as asked:
         for number, phase, first, last in stretches(recipe.phases, epoch_steps):
             if state.step == first:
-                start_phase(phase, job)
+                begin_phase(phase, job)
             while state.step < last:
                 batch = next(stream)
                 set_rates(job, phase, state.step - first)
@@ -197,7 +213,7 @@ def gradients_are_finite(job: Job) -> bool:
     return finite or scaled
 
 
-def start_phase(phase: Phase, job: Job) -> None:
+def begin_phase(phase: Phase, job: Job) -> None:
     """Give the loss its settings and rate for this phase; the optimizer keeps its state."""
     job.state.drops = job.state.since_drop = job.state.since_best = 0
     contract.start_phase(job.loss, phase.loss_settings)
@@ -223,7 +239,7 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
     row |= contract.readings_of(job.loss)
     if settings.split == "validation" and settings.every and epoch % settings.every == 0:
         model = job.final()
-        judgement = judge(job, model, distance=str(job.loss.distance))
+        judgement = evaluate_job(job, model, distance=str(job.loss.distance))
         row["validation"] = measured = judgement.metrics
         if settings.interpolations:
             row |= interpolations(job, model, judgement, first=epoch == settings.every)
@@ -258,7 +274,7 @@ def interpolations(
         if str(share) in classes or not (share or first):
             continue
         each = model if share == 1 else job.interpolated(share)
-        arrays = trained.arrays if share == 1 else judge(job, each, distance=distance).arrays
+        arrays = trained.arrays if share == 1 else evaluate_job(job, each, distance=distance).arrays
         classes[str(share)] = map_at_r_per_class(arrays, names, distance=distance)
         if kept := _kept_arrays(job, each):
             images[str(share)] = map_at_r_per_class(kept, job.source.names, distance=distance)
@@ -286,7 +302,7 @@ def finish(job: Job) -> None:
     if settings.patience and job.state.best_epoch:
         model.load_state_dict(job.run.load_model())  # the best on validation
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
-    judgement = judge(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
+    judgement = evaluate_job(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
     distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # of the start, if there is no epoch
     if processes.is_main():
         job.run.save_model(model.state_dict())
@@ -322,14 +338,14 @@ class Judgement:
 
     metrics: dict[str, float]
     arrays: dict[str, Tensor]
-    items: list[Item]
+    items: list[EvaluatedImage]
 
 
-def judge(
+def evaluate_job(
     job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool = False
 ) -> Judgement:
     """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes."""
-    source, arrays, items = job.source, dict[str, Tensor](), list[Item]()
+    source, arrays, items = job.source, dict[str, Tensor](), list[EvaluatedImage]()
     if not len(source.query_labels):
         return Judgement({}, {"embeddings": torch.empty(0, 0), "labels": source.query_labels}, [])
     sides = [("embeddings", "labels", source.queries, source.query_labels, source.query_items)]
@@ -358,11 +374,11 @@ def judge(
     return Judgement(metrics, arrays, items)
 
 
-def _items(what: Items, kept: Tensor) -> list[Item]:
+def _items(what: Items, kept: Tensor) -> list[EvaluatedImage]:
     """Return the images of one side in the order of its embeddings, then those left out."""
     rows: dict[int, int | None] = {item: row for row, item in enumerate(kept.tolist())}
     order = [*rows, *(item for item in range(len(what.files)) if item not in rows)]
-    return [Item(what.files[item], what.classes[item], what.role, rows.get(item)) for item in order]
+    return [EvaluatedImage(what.files[item], what.classes[item], what.role, rows.get(item)) for item in order]
 
 
 def distance_to_proxy(job: Job) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from softwarp.recipe.schema import Recipe
 from softwarp.tuning.search import Study, search
-from softwarp.tuning.space import FIXED, Parameter, Value, apply, number_of, space_of
+from softwarp.tuning.space import FIXED, Parameter, Value, number_of, space_of, with_settings
 
 WARP = ("alpha", "k1", "k2", "delta")
 OFF = {"loss.settings.k1": 1.0, "loss.settings.k2": 1.0, "loss.settings.delta": 0.0}
@@ -56,8 +56,10 @@ def search_like_the_paper(
     def share(number: int) -> dict[str, Any]:
         return budget | {"trials": None if trials is None else max(1, (trials + 2 - number) // 3)}
 
-    plain = search(apply(first, OFF), folder / "1-without-warp", space=rest, **share(0), **options)
-    warped = search(apply(first, plain.best.settings), folder / "2-warp", space=warp, **share(1), **options)
+    plain = search(with_settings(first, OFF), folder / "1-without-warp", space=rest, **share(0), **options)
+    warped = search(
+        with_settings(first, plain.best.settings), folder / "2-warp", space=warp, **share(1), **options
+    )
     found = warped.best_recipe()
     both = found.model_copy(update={"phases": (found.phases[0], recipe.phases[1])})
     second = search(

@@ -25,10 +25,18 @@ from softwarp.runs.run import Run
 from softwarp.training.step_batches import fit_batches, room_of, why_not
 from softwarp.training.train import BlowUpError, training
 from softwarp.tuning.samplers import SAMPLERS, STARTUP, Sampler, grid, origin, suggest
-from softwarp.tuning.space import Parameter, Value, apply, check_space, own_point, parse_parameter, space_of
+from softwarp.tuning.space import (
+    Parameter,
+    Value,
+    check_space,
+    own_point,
+    parse_parameter,
+    space_of,
+    with_settings,
+)
 from softwarp.tuning.trial_queue import DONE, TrialQueue, named_full_disk
 
-__all__ = ["Parameter", "Study", "Trial", "apply", "parse_parameter", "search", "space_of"]
+__all__ = ["Parameter", "Study", "Trial", "parse_parameter", "search", "space_of", "with_settings"]
 
 LOOKS = 4  # evaluations of a trial, if the recipe says nothing: hopeless ones end early
 CLUSTERING = ("nmi", "nmi_geometric", "ami")
@@ -78,7 +86,7 @@ class Study:
 
     def best_recipe(self) -> Recipe:
         """Return the recipe as it was given, with the best settings."""
-        return apply(self.recipe, self.best.settings)
+        return with_settings(self.recipe, self.best.settings)
 
 
 def search(
@@ -187,11 +195,10 @@ def claim_folder(folder: Path, recipe: Recipe, space: Mapping[str, Parameter], *
     Args:
         rest: what else decides the value of a trial.
     """
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
     content = {
         "recipe": write_out(recipe),
         "space": {key: str(parameter) for key, parameter in space.items()},
-        "data": load_source(plan=recipe.evaluation.plan(), **settings).sha256,
+        "data": load_source(recipe.data.uncached(), recipe.evaluation.plan()).sha256,
         **rest,
     }
     text = json.dumps({**content, "recipe": deciding_settings(content["recipe"])}, sort_keys=True)
@@ -265,7 +272,7 @@ def _attempt(
     on_event: OnEvent | None,
 ) -> float:
     """Return the value of a trial: 0, the worst, if it blows up; any other error ends the search."""
-    changed = apply(recipe, suggest(trial, space))
+    changed = with_settings(recipe, suggest(trial, space))
     last = sum(phase.epochs for phase in changed.phases)
 
     def look(epoch: int, value: float) -> None:
@@ -276,13 +283,13 @@ def _attempt(
     how: dict[str, Any] = {"objective": objective, "folds": folds, "start": start, "look": look}
     try:
         with part_of(on_event) as listener:
-            return judge(changed, folder, on_event=listener, **how)
+            return evaluate_trial(changed, folder, on_event=listener, **how)
     except BlowUpError as error:
         trial.set_user_attr("error", str(error))
         return 0.0
 
 
-def judge(
+def evaluate_trial(
     recipe: Recipe,
     folder: Path,
     *,

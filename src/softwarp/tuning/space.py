@@ -172,7 +172,7 @@ def check_space(recipe: Recipe, space: Mapping[str, Parameter]) -> None:
             raise ValueError(f"--space {key}: {recipe.loss.name} has no setting {name!r}; {answer}")
         for value in parameter.ends():
             try:
-                changed = apply(recipe, {key: value})
+                changed = with_settings(recipe, {key: value})
                 if part == "batches":
                     check_batches(changed)
                 if part == "loss.settings":
@@ -182,12 +182,12 @@ def check_space(recipe: Recipe, space: Mapping[str, Parameter]) -> None:
                 raise ValueError(f"--space {key}={parameter}: {error}") from None
 
 
-def apply(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     """Return the recipe with these values; rates of later phases, and of heads, keep their ratio.
 
     >>> phases = [{"epochs": 1, "learning_rate": r, "proxy_learning_rate": r} for r in (1.0, 0.5)]
     >>> recipe = parse_recipe({"loss": {"name": "euclidean_softmax"}, "phases": phases})
-    >>> new = apply(recipe, {"phases.0.learning_rate": 0.2, "loss.settings.scale": 3.0})
+    >>> new = with_settings(recipe, {"phases.0.learning_rate": 0.2, "loss.settings.scale": 3.0})
     >>> [phase.learning_rate for phase in new.phases], new.loss.settings
     ([0.2, 0.1], {'scale': 3.0})
     """

@@ -4,7 +4,7 @@ from PIL import Image
 
 from softwarp.data.tables import read_table
 from softwarp.recipe.schema import parse_recipe
-from softwarp.training.own_images import SAMPLED, crop_size, settings_for
+from softwarp.training.own_recipe import SAMPLED, crop_size, settings_for
 
 
 def draw(root, classes, images, size=(40, 40)):

@@ -1,40 +1,29 @@
-"""What tune, benchmark and reality-check share: a plan that fits into a budget, made before any training."""
+"""What fits into a budget, planned before any training: trials first, then epochs."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
-
+from softwarp.fair.cost import Cost, Pace, Training, cost_of, time_steps
 from softwarp.files import write_json
+from softwarp.recipe.overrides import difference_of
+from softwarp.recipe.schema import Recipe
+from softwarp.training.budget import parse_budget
+from softwarp.training.step_batches import Room, in_words
 
-if TYPE_CHECKING:
-    from softwarp.fair.cost import Cost, Pace, Training
-    from softwarp.recipe.schema import Recipe
-    from softwarp.training.step_batches import Room
-
-BudgetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        help="Trials and epochs that fit into this time for one worker, like 10m or 2h: fewer trials first, "
-        "down to 5 unless you give their number, then fewer epochs.",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 FEWEST = 5  # trials that still are a search, before epochs are cut
-Recipes = Mapping[str, "Recipe"]
+Recipes = Mapping[str, Recipe]
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """The recipes and the number of trials that fit into a budget, what they take, and what was asked."""
 
-    recipes: "dict[str, Recipe]"
+    recipes: dict[str, Recipe]
     trials: int
-    cost: "Cost"
+    cost: Cost
     asked: dict[str, Any]
 
     def keep(self, folder: Path) -> None:
@@ -51,14 +40,14 @@ class Plan:
 
 def fit_study(
     recipes: Recipes,
-    trainings: "Callable[[Recipes, int], list[Training]]",
+    trainings: Callable[[Recipes, int], list[Training]],
     folder: Path,
     *,
     trials: int | None,
     usual: int,
     budget: str | None,
     dry_run: bool,
-) -> Plan:
+) -> StudyPlan:
     """Return what fits into the budget; without one, the study as it was asked for.
 
     Args:
@@ -66,9 +55,6 @@ def fit_study(
         trials: as given on the command line; None takes the usual number, or fewer if the budget is short.
         dry_run: asks what would fit, whatever the folder holds.
     """
-    from softwarp.fair.cost import time_steps
-    from softwarp.training.budget import parse_budget
-
     limit = None if budget is None else parse_budget(budget)
     most = _epochs(next(iter(recipes.values())))
     asked = {"budget": limit, "trials": trials, "epochs": most}
@@ -99,8 +85,6 @@ def _kept(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
                 f"{folder} holds a study that was made without --budget; omit it, or choose another --output"
             )
         return None
-    from softwarp.recipe.overrides import difference_of
-
     found: dict[str, Any] = json.loads(file.read_text())
     if difference := difference_of(found["asked"], dict(asked)):
         raise ValueError(
@@ -112,29 +96,27 @@ def _kept(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _first_that_fits(
     recipes: Recipes,
-    trainings: "Callable[[Recipes, int], list[Training]]",
-    pace: "Pace",
+    trainings: Callable[[Recipes, int], list[Training]],
+    pace: Pace,
     ways: Sequence[tuple[int, int]],  # epochs and trials, the best first
     limit: float | None,
     asked: dict[str, Any],
-) -> Plan:
+) -> StudyPlan:
     """The first way that fits, or the last one if none does."""
-    from softwarp.fair.cost import cost_of
-
     for epochs, number in ways:
         chosen = {name: _shortened(each, epochs) for name, each in recipes.items()}
         cost = cost_of(trainings(chosen, number), pace)
         if limit is None or cost.seconds <= limit:
             break
-    return Plan(chosen, number, cost, asked)
+    return StudyPlan(chosen, number, cost, asked)
 
 
-def _epochs(recipe: "Recipe") -> int:
+def _epochs(recipe: Recipe) -> int:
     """The epochs of the longest phase."""
     return max(phase.epochs for phase in recipe.phases)
 
 
-def _shortened(recipe: "Recipe", epochs: int) -> "Recipe":
+def _shortened(recipe: Recipe, epochs: int) -> Recipe:
     """The recipe with a longest phase of so many epochs, and the others shortened in proportion."""
     most = _epochs(recipe)
     if epochs == most:
@@ -147,14 +129,12 @@ def _shortened(recipe: "Recipe", epochs: int) -> "Recipe":
     return recipe.model_copy(update={"phases": phases, "evaluation": evaluation})
 
 
-def batch_line(steps: "Sequence[tuple[str, Recipe, Room]]") -> str:
+def batch_line(steps: Sequence[tuple[str, Recipe, Room]]) -> str:
     """Return the batches of each step and the classes that it trains on.
 
     Args:
         steps: name, recipe with its batches fitted, and what it trains on.
     """
-    from softwarp.training.step_batches import in_words
-
     parts = [
         f"{name} {in_words(recipe.batches)}, from {room.classes} classes ({room.images} images)"
         for name, recipe, room in steps

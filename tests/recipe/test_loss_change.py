@@ -2,9 +2,9 @@ import yaml
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.commands.loss_change import explain_change
 from softwarp.losses import card_of
 from softwarp.recipe.files import find_recipe, read_settings
+from softwarp.recipe.loss_change import explain_change
 from softwarp.recipe.schema import parse_recipe
 
 

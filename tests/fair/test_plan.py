@@ -8,8 +8,8 @@ from support.tiny_runs import tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.commands.plans import fit_study
 from softwarp.fair.cost import Pace, Sizes, Training
+from softwarp.fair.plan import fit_study
 from softwarp.fair.tasks import open_study
 from softwarp.studies.variants import numbers_of
 from softwarp.tuning.search import search
@@ -30,7 +30,7 @@ def pace(monkeypatch):
     """A second per step, ten steps per epoch, nothing else."""
     plan = RECIPE.evaluation.plan()
     known = Pace(1.0, 0.0, 0.0, 100, {plan: Sizes(10, 5, 50, 20)}, {(RECIPE.loss.name, plan): 0.0})
-    monkeypatch.setattr("softwarp.fair.cost.time_steps", lambda *_: known)
+    monkeypatch.setattr("softwarp.fair.plan.time_steps", lambda *_: known)
 
 
 def trainings(recipes, trials):
@@ -64,10 +64,10 @@ def test_a_study_keeps_its_plan_whatever_is_measured_later(pace, tmp_path, monke
     first = fit(tmp_path, "1000 s")
     first.keep(tmp_path)
     slower = Pace(50.0, 0.0, 0.0, 100, {}, {})
-    monkeypatch.setattr("softwarp.fair.cost.time_steps", lambda *_: slower)
+    monkeypatch.setattr("softwarp.fair.plan.time_steps", lambda *_: slower)
     slower.sizes[RECIPE.evaluation.plan()] = Sizes(10, 5, 50, 20)
     assert shape(fit(tmp_path, "1000s")) == shape(first)
-    monkeypatch.setattr("softwarp.fair.cost.time_steps", None)  # refused before anything is timed
+    monkeypatch.setattr("softwarp.fair.plan.time_steps", None)  # refused before anything is timed
     with pytest.raises(ValueError, match=r"budget is 1000\.0 there and 60\.0 here"):
         fit(tmp_path, "1 min")
     with pytest.raises(ValueError, match="trials is None there and 3 here"):
@@ -78,7 +78,7 @@ def test_of_two_workers_that_plan_at_once_the_first_one_decides(pace, tmp_path, 
     first = fit(tmp_path, "1000s")
     slower = Pace(2.0, 0.0, 0.0, 100, {}, {})
     slower.sizes[RECIPE.evaluation.plan()] = Sizes(10, 5, 50, 20)
-    monkeypatch.setattr("softwarp.fair.cost.time_steps", lambda *_: slower)
+    monkeypatch.setattr("softwarp.fair.plan.time_steps", lambda *_: slower)
     second = fit(tmp_path, "1000s")
     assert shape(second) != shape(first)
     first.keep(tmp_path)
@@ -111,7 +111,7 @@ def test_a_dry_run_of_a_search_plans_and_writes_nothing(tmp_path):
 
 
 def test_a_search_within_a_budget_trains_what_was_planned(pace, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.tuning.search.judge", lambda *_, **__: 0.5)
+    monkeypatch.setattr("softwarp.tuning.search.evaluate_trial", lambda *_, **__: 0.5)
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(long_recipe().model_dump(mode="json")))
     words = ("tune", tmp_path / "own.yaml", "--budget", "4 min", "--output", tmp_path / "study")
     assert run(*words).exit_code == 0
@@ -143,7 +143,7 @@ def test_a_list_of_numbers_holds_numbers(text):
 
 @pytest.mark.parametrize("command", [("tune",), ("benchmark", "--losses", "arcface,triplet")])
 def test_refusals_come_before_anything_is_timed(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.fair.cost.time_steps", None)
+    monkeypatch.setattr("softwarp.fair.plan.time_steps", None)
     (tmp_path / "file").write_text("")
     assert "is a file" in str(run(*command, *SMALL, "--output", tmp_path / "file").exception)
     for wrong in (("--trials", "0"), ("--trials", "-3")):
@@ -159,7 +159,7 @@ def test_refusals_come_before_anything_is_timed(command, tmp_path, monkeypatch):
     ],
 )
 def test_a_study_that_is_killed_when_it_is_opened_has_its_plan(command, module, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.fair.cost.time_steps", lambda *_: Pace(0.1, 0.0, 0.0, 100))
+    monkeypatch.setattr("softwarp.fair.plan.time_steps", lambda *_: Pace(0.1, 0.0, 0.0, 100))
 
     def end(folder, content):
         open_study(folder, content)

@@ -1,0 +1,192 @@
+"""softwarp.benchmark: which loss is best for these images, planned and run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from softwarp.events import OnEvent, shown, tell
+from softwarp.fair.benchmark import (
+    benchmark_tasks,
+    frozen_recipe,
+    judged_once,
+    open_benchmark,
+    parse_losses,
+    read_benchmark,
+    recipe_for_each,
+)
+from softwarp.fair.benchmark_result import Benchmark, benchmark_table, search_lines
+from softwarp.fair.cost import Training
+from softwarp.fair.plan import StudyPlan, batch_line, fit_study
+from softwarp.fair.tasks import work
+from softwarp.files import check_writable, write_json, write_text
+from softwarp.recipe.load import DEFAULT, load_recipe
+from softwarp.recipe.overrides import dump_recipe
+from softwarp.recipe.schema import Recipe
+from softwarp.tables import write_table
+from softwarp.training.own_recipe import recipe_for
+from softwarp.training.step_batches import Room, divide_able, fit_batches, room_of
+from softwarp.tuning.search import judged_recipe, with_settings
+
+TRIALS = 10  # unless said otherwise
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A benchmark before anything is trained.
+
+    Args:
+        recipes: by loss, with batches that the classes can fill.
+        frozen: of the features that every loss has to beat.
+    """
+
+    folder: Path
+    recipes: dict[str, Recipe]
+    frozen: Recipe
+    room: Room
+    plan: StudyPlan
+    seeds: int
+
+    def lines(self) -> tuple[str, str]:
+        """Return in words what it takes, and which batches it draws."""
+        cost = (
+            f"{len(self.recipes)} losses x ({self.plan.trials} trials + {self.seeds} seeds): {self.plan.cost}"
+        )
+        first = next(iter(self.recipes.values()))
+        searched = judged_recipe(first, objective="map@r", prune=True)
+        there = room_of(searched)
+        return cost, batch_line(
+            [("search", fit_batches(searched, there), there), ("final runs", first, self.room)]
+        )
+
+
+def benchmark(
+    losses: Sequence[str],
+    data: Path | str | Recipe | None = None,
+    *changes: str,
+    trials: int | None = None,
+    seeds: int = 3,
+    budget: str | None = None,
+    output: Path | str | None = None,
+    on_event: OnEvent | None = None,
+) -> Benchmark:
+    """Return how losses compare on your images: equal search, the same seeds, paired differences.
+
+    Each loss gets the same network, epochs, batches and number of trials on validation classes; what it finds
+    is trained with several seeds and judged once on the test classes, beside the frozen features. The same
+    call resumes what was stopped.
+
+    Args:
+        losses: names, as in `softwarp.LOSSES`; all of them compares every loss that the classes allow.
+        data: a folder (CLASS/IMAGE), a CSV file (path,label), or a recipe; by default the built-in glyphs.
+        changes: KEY=VALUE, as on the command line.
+        trials: of the search, for each loss; by default 10, or what fits into the budget.
+        budget: the time that all of it may take, for one worker: "10m", "2h".
+        output: folder of the study; by default runs/NAME-benchmark.
+        on_event: called with notes and progress; by default bars on a terminal or in a notebook.
+    """
+    name, recipe = _recipe_of(data, changes)
+    folder = Path("runs") / f"{name}-benchmark" if output is None else Path(output)
+    with shown(on_event) as listener:
+        planned = plan_benchmark(
+            ",".join(losses), recipe, folder, trials=trials, seeds=seeds, budget=budget, on_event=listener
+        )
+        for line in planned.lines():
+            tell(listener, line)
+        return run_benchmark(planned, command=f"softwarp.benchmark({list(losses)!r}, ...)", on_event=listener)
+
+
+def _recipe_of(data: Path | str | Recipe | None, changes: Sequence[str]) -> tuple[str, Recipe]:
+    """A name for the study, and what all losses have in common."""
+    if isinstance(data, Recipe):
+        if changes:
+            raise ValueError("change a recipe with softwarp.load_recipe(NAME, 'KEY=VALUE')")
+        return data.data.name, data
+    if data is None:
+        return "glyphs", load_recipe(DEFAULT, *changes)
+    return Path(data).resolve().name.removesuffix(".csv"), recipe_for(Path(data), changes)
+
+
+def plan_benchmark(
+    losses: str,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    trials: int | None = None,
+    seeds: int = 3,
+    budget: str | None = None,
+    dry_run: bool = False,
+    on_event: OnEvent | None = None,
+) -> Planned:
+    """Return what fits into the budget; refuse what cannot be compared, before anything is trained.
+
+    Args:
+        losses: names with commas between, or all.
+        dry_run: asks what would fit, whatever the folder holds.
+    """
+    base = judged_once(recipe)
+    room = room_of(base)
+    names = _able(parse_losses(losses), base, everything=losses.strip() == "all", on_event=on_event)
+    recipes = {name: fit_batches(each, room) for name, each in recipe_for_each(base, names).items()}
+    if not dry_run:
+        check_writable(folder)
+    tell(on_event, room.protocol)
+    if not dry_run and budget is None:  # otherwise epochs follow from what is timed
+        open_benchmark(folder, recipes, trials=trials or TRIALS, data=room.sha256, write=False)
+    plan = fit_study(
+        recipes, _trainings(seeds), folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run
+    )
+    if not dry_run:
+        plan.keep(folder)  # first: a study without a plan would be taken for one without a budget
+        open_benchmark(folder, plan.recipes, trials=plan.trials, data=room.sha256)
+    return Planned(folder, plan.recipes, frozen_recipe(base, room), room, plan, seeds)
+
+
+def run_benchmark(
+    planned: Planned, *, command: str, storage: str | None = None, on_event: OnEvent | None = None
+) -> Benchmark:
+    """Return what was found, after all trainings; write benchmark.json, .md and .tex, and best.yaml.
+
+    Args:
+        command: that makes it again.
+        storage: database of the searches.
+    """
+    folder, recipes = planned.folder, planned.recipes
+    numbers = {"trials": planned.plan.trials, "seeds": planned.seeds}
+    tasks = benchmark_tasks(recipes, **numbers, storage=storage, frozen=planned.frozen)
+    work(tasks, folder, on_event=on_event)
+    outcome = read_benchmark(folder, recipes, **numbers, command=command, frozen=planned.frozen)
+    write_json(folder / "benchmark.json", outcome.model_dump(mode="json", by_alias=True))
+    write_table(folder / "benchmark", benchmark_table(outcome))
+    best = outcome.entries[0]
+    write_text(folder / "best.yaml", dump_recipe(with_settings(recipes[best.loss], best.settings)))
+    for line in search_lines(outcome):
+        tell(on_event, line)
+    return outcome
+
+
+def _able(names: list[str], base: Recipe, *, everything: bool, on_event: OnEvent | None) -> list[str]:
+    """The losses that the search has classes enough for; others are left out of all, or refused if named."""
+    try:
+        room = room_of(judged_recipe(base, objective="map@r", prune=True))
+    except ValueError as error:
+        raise ValueError(f"a search divides the training classes once more: {error}") from None
+    able, reasons = divide_able(names, base.batches.accumulate, room)
+    if reasons and not (everything and able):
+        raise ValueError(f"{'; '.join(reasons)} in the search; leave it out of --losses, or add classes")
+    for reason in reasons:
+        tell(on_event, f"left out: {reason} in the search")
+    return able
+
+
+def _trainings(seeds: int) -> Callable[[Mapping[str, Recipe], int], list[Training]]:
+    """What a benchmark with these recipes and so many trials trains."""
+
+    def of(recipes: Mapping[str, Recipe], trials: int) -> list[Training]:
+        trainings = []
+        for recipe in recipes.values():
+            searched = judged_recipe(recipe, objective="map@r", prune=True)
+            looks = sum(phase.epochs for phase in recipe.phases) // searched.evaluation.every
+            trainings += [Training(recipe, seeds), Training(searched, trials, looks=looks, kept=False)]
+        return trainings
+
+    return of

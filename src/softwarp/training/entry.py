@@ -1,0 +1,206 @@
+"""softwarp.train: your images, or a recipe -> a trained model."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from softwarp import processes
+from softwarp.data.given_lists import write_list
+from softwarp.data.tables import ImageTable, find_root, layout_of, read_table
+from softwarp.events import OnEvent, part_of, shown, tell
+from softwarp.files import check_writable
+from softwarp.inference import EmbeddingModel, load
+from softwarp.recipe.load import run_name
+from softwarp.recipe.schema import Recipe
+from softwarp.runs.repeats import Repeats, summarise
+from softwarp.runs.run import Run
+from softwarp.training.budget import parse_budget
+from softwarp.training.own_images import plan_and_choose, replace_other
+from softwarp.training.own_recipe import depth_of, recipe_for
+from softwarp.training.step_batches import room_of
+from softwarp.training.train import train_recipe as train_recipe
+
+LISTED = "images.csv"  # what was given as a DataFrame or as paths and labels, in the folder of the run
+
+
+@dataclass(frozen=True)
+class OwnImages:
+    """What `train_runs` plans and chooses from.
+
+    Args:
+        table: of the images.
+        given: keys of the recipe that were set on purpose.
+        budget: seconds for all of it.
+    """
+
+    table: ImageTable
+    given: frozenset[str] = frozenset()
+    budget: float | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Finished runs, one per seed.
+
+    Args:
+        recipe: of the final model; each run has its own seed.
+        settled: how own images' model was chosen; empty for a recipe.
+    """
+
+    runs: tuple[Run, ...]
+    recipe: Recipe
+    settled: str
+
+    def repeats(self) -> Repeats:
+        """Return the results and, of several, mean and deviation."""
+        return summarise([run.result() for run in self.runs])
+
+
+def train(
+    data: Any,
+    *changes: str,
+    budget: str | None = None,
+    output: Path | str | None = None,
+    depth: int | None = None,
+    fresh: bool = False,
+    on_event: OnEvent | None = None,
+) -> EmbeddingModel:
+    """Return a model that was trained on your images and chosen on held-out classes, or by a recipe.
+
+    A quarter of the classes is held out from training and choice, and judges the model: `model.result` has
+    the figures, before and after training, and `model.choice` says why it is this model. If no trained model
+    beats the frozen features beyond chance, these are returned. The same call resumes what was stopped.
+
+    Args:
+        data: a folder (CLASS/IMAGE), a CSV file (path,label), a DataFrame with columns path and label, a pair
+            (paths, labels), or a recipe (`softwarp.load_recipe`).
+        changes: KEY=VALUE, as on the command line: "loss.name=arcface", "phases.0.epochs=20".
+        budget: the time that planning, choosing and training may take: "90s", "10m", "1h".
+        output: folder of the run; by default runs/NAME-test.
+        depth: how many folders name the class, at most; None for all, so the innermost.
+        fresh: restarts, even if the folder holds a run.
+        on_event: called with notes and progress (`softwarp.events`); by default bars on a terminal or in a
+            notebook, elsewhere Python's logging.
+    """
+    if isinstance(data, Recipe):
+        return _train_recipe(data, changes, budget, output, fresh, on_event)
+    words = (*changes, *([f"data.depth={depth}"] if depth is not None else []))
+    folder = None if output is None else Path(output)
+    place = _place_of(data, folder or Path("runs") / "images-test")
+    table = read_table(layout_of(place), place, depth=depth_of(words))
+    with shown(on_event) as listener:
+        recipe = recipe_for(place, words, table=table, tell=lambda line: tell(listener, line))
+        name = run_name(Path(place.resolve().name.removesuffix(".csv")), words)
+        folder = folder or Path("runs") / (
+            name if place.name == LISTED else f"{name}-{recipe.evaluation.split}"
+        )
+        limit = None if budget is None else parse_budget(budget)
+        own = OwnImages(table, keys_of(words), limit)
+        trained = train_runs(recipe, folder, own=own, fresh=fresh, on_event=listener)
+    return load(trained.runs[0].folder)
+
+
+def _train_recipe(
+    recipe: Recipe,
+    changes: Sequence[str],
+    budget: str | None,
+    output: Path | str | None,
+    fresh: bool,
+    on_event: OnEvent | None,
+) -> EmbeddingModel:
+    if changes or budget:
+        raise ValueError(
+            "a recipe has its own settings and epochs: omit the budget, and change it with "
+            "softwarp.load_recipe(NAME, 'KEY=VALUE')"
+        )
+    if output is None:
+        raise ValueError("give the folder of the run: softwarp.train(recipe, output='runs/NAME')")
+    with shown(on_event) as listener:
+        trained = train_runs(recipe, Path(output), fresh=fresh, on_event=listener)
+    return load(trained.runs[0].folder)
+
+
+def _place_of(data: Any, folder: Path) -> Path:
+    """The folder or CSV file of the images; a list of them is written beside the run first."""
+    if not isinstance(data, str | Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        return write_list(data, folder / LISTED)
+    if not Path(data).exists():
+        raise FileNotFoundError(
+            f"{data} does not exist; give a folder or a CSV file of images, or a recipe: "
+            f"softwarp.load_recipe({str(data)!r})"
+        )
+    return Path(data)
+
+
+def keys_of(changes: Iterable[str]) -> frozenset[str]:
+    """Return the keys of KEY=VALUE changes.
+
+    >>> sorted(keys_of(["data.crop=96", "seed=1"]))
+    ['data.crop', 'seed']
+    """
+    return frozenset(change.partition("=")[0] for change in changes)
+
+
+def train_runs(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    own: OwnImages | None = None,
+    seeds: int = 1,
+    fresh: bool = False,
+    on_event: OnEvent | None = None,
+) -> Trained:
+    """Return finished runs of the recipe, one per seed: in `folder`, of several in its folders seed-N.
+
+    Args:
+        own: your own images, for which crop, epochs and model are planned and chosen first.
+    """
+    if recipe.data.name != "glyphs":
+        find_root(recipe.data.name, recipe.data.root)
+    check_writable(folder)
+    settled, table = "", None
+    if own is not None:
+        table = own.table
+        recipe, settled = plan_and_choose(
+            recipe,
+            table,
+            folder,
+            given=own.given,
+            budget=own.budget,
+            seeds=seeds,
+            fresh=fresh,
+            on_event=on_event,
+        )
+        tell(on_event, settled)
+    elif not fresh:
+        _check_seeds(recipe, folder, seeds)
+    if seeds > 1 and processes.is_main():
+        (folder / "seeds.json").unlink(missing_ok=True)  # of an earlier set
+    runs = []
+    for number in range(seeds):
+        seeded = recipe.model_copy(update={"seed": recipe.seed + number})
+        run = Run(folder / f"seed-{seeded.seed}" if seeds > 1 else folder)
+        if seeds > 1:
+            tell(on_event, f"seed {seeded.seed}, {number + 1} of {seeds}")
+        if own is not None:
+            replace_other(run.folder, seeded, on_event)
+        finished = not fresh and run.finished()
+        with part_of(on_event) as listener:
+            train_recipe(seeded, run.folder, resume=not fresh, table=table, on_event=listener)
+        runs.append(run)
+        if finished:
+            tell(on_event, f"{run.folder} was already finished; --fresh trains again")
+    return Trained(tuple(runs), recipe, settled)
+
+
+def _check_seeds(recipe: Recipe, folder: Path, seeds: int) -> None:
+    """Raise a ValueError if a later seed's folder holds another run, before the first seed trains."""
+    places = {seed: Run(folder / f"seed-{seed}") for seed in range(recipe.seed, recipe.seed + seeds)}
+    begun = {seed: run for seed, run in places.items() if seeds > 1 and run.started()}
+    sha256 = room_of(recipe).sha256 if begun else ""
+    for seed, run in begun.items():
+        run.check_recipe(recipe.model_copy(update={"seed": seed}))
+        if run.finished():
+            run.check_data(run.result().data_sha256, sha256)

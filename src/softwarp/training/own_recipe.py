@@ -1,0 +1,110 @@
+"""Chooses a recipe for your own images."""
+
+import io
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from softwarp.data.decode import image_size, open_image
+from softwarp.data.splits import Judged, SplitPlan, divide
+from softwarp.data.tables import ImageTable, layout_of, read_table
+from softwarp.recipe.files import find_recipe, read_settings
+from softwarp.recipe.load import changed
+from softwarp.recipe.overrides import override
+from softwarp.recipe.schema import Recipe
+
+RECIPE = "own_images"
+LEAST_CROP = 160  # a backbone of stride 32 then sees 5 x 5 places, however small the images are
+ENLARGED = 1.4  # small photographs, up to the recipe's crop; docs/log.md has what else was tried
+STEPS = 60  # minimum number of training steps, so that a small folder gets many epochs
+SAMPLED = 64  # images whose size is read
+
+
+def recipe_for(
+    root: Path,
+    changes: Sequence[str] = (),
+    *,
+    split: str | None = None,
+    table: ImageTable | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Recipe:
+    """Return the recipe for these images with KEY=VALUE changes."""
+    if split not in (None, "validation", "test"):
+        raise ValueError(f"the classes to judge are validation or test classes, not {split!r}")
+    judged: Judged = "validation" if split == "validation" else "test"
+    settings = settings_for(root, protocol=judged, depth=depth_of(changes), table=table)
+    return changed(settings, changes, source=f"recipe for {root}", split=split, tell=tell)
+
+
+def depth_of(changes: Sequence[str]) -> int | None:
+    """Return data.depth of KEY=VALUE changes, needed to read a folder before there is a recipe."""
+    settings = override({"data": {}}, [change for change in changes if change.startswith("data.depth=")])
+    depth = settings["data"].get("depth")
+    if depth is not None and (not isinstance(depth, int) or depth < 1):
+        raise ValueError(f"data.depth must be a whole number, at least 1; got {depth!r}")
+    return depth
+
+
+def settings_for(
+    root: Path, *, protocol: Judged, depth: int | None = None, table: ImageTable | None = None
+) -> dict[str, Any]:
+    """Return the settings of a recipe for a folder of class folders, a CSV file, records or shards.
+
+    They are those of `recipes/own_images.yaml`, and what depends on the images: small data sets get more
+    epochs, small images a smaller crop, few classes smaller batches.
+
+    Args:
+        depth: depth of the class folders, as in `read_folder`.
+        table: what is at `root`, if it has been read before.
+    """
+    name = layout_of(root)
+    if table is None:
+        table = read_table(name, root, depth=depth)
+    train = divide(table.labels, table.splits, SplitPlan(protocol), names=table.names).train
+    counts = np.unique(table.labels[train], return_counts=True)[1]
+    settings = read_settings(find_recipe(RECIPE))
+    samples = int(min(settings["batches"]["samples"], max(2, statistics.median_low(counts.tolist()))))
+    classes = min(len(counts), settings["batches"]["classes"])
+    steps = max(1, len(train) // (classes * samples))
+    crop = crop_size(table, settings["data"]["crop"])
+    settings["data"] |= {
+        "name": name,
+        "root": str(root),
+        "depth": depth,
+        "resize": resize_for(crop),
+        "crop": crop,
+    }
+    settings["batches"] = {"classes": classes, "samples": samples}
+    settings["phases"][0]["epochs"] = max(settings["phases"][0]["epochs"], math.ceil(STEPS / steps))
+    settings["evaluation"]["split"] = protocol
+    return settings
+
+
+def resize_for(crop: int) -> int:
+    """Return the shorter side that images are resized to before they are cropped."""
+    return crop * 9 // 8
+
+
+def crop_size(table: ImageTable, most: int) -> int:
+    """Return the side of the crop: the usual one, or a multiple of 32 that smaller images, enlarged, fill."""
+    step = max(1, len(table.paths) // SAMPLED)
+    sides = [side for place in range(0, len(table.paths), step) if (side := _shorter_side(table, place))]
+    median = statistics.median(sides) if sides else most
+    return int(min(most, max(LEAST_CROP, round(ENLARGED * median / 32) * 32)))
+
+
+def _shorter_side(table: ImageTable, position: int) -> int:
+    try:
+        with (
+            open_image(table.root / table.paths[position])
+            if table.pack is None
+            else io.BytesIO(table.pack.read(position))
+        ) as file:
+            return min(image_size(file))
+    except (ValueError, OSError, UnidentifiedImageError, Image.DecompressionBombError):
+        return 0
