@@ -1,5 +1,6 @@
 """The examples for other libraries run, are short, and learn: unseen classes are found better than before."""
 
+import ast
 import json
 import runpy
 import threading
@@ -66,3 +67,23 @@ def test_sentence_transformers(monkeypatch):
     before, outcome = run("sentence_transformers", epochs=2)
     assert before < 0.5
     assert outcome["map@r"] > before + 0.3
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_a_folder_to_an_index_and_a_benchmark(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text())["cells"]
+    codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(codes) > 5
+    shown, names = [], {}
+    for code in codes:
+        tree = ast.parse(code)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "notebook.ipynb", "exec"), names)
+        if last is not None:
+            shown.append(eval(compile(ast.Expression(last.value), "notebook.ipynb", "eval"), names))
+    assert names["model"].result.metrics["map@r"] > 0.5
+    assert names["vectors"].shape[0] == 96
+    drawn = [value for value in shown if hasattr(value, "_repr_html_")]
+    assert len(drawn) >= 4
+    assert all("<table" in value._repr_html_() for value in drawn)

@@ -15,7 +15,9 @@ SMALL = ["data.max_classes=20", "model.embedding_size=16", "batches.classes=10"]
 
 @pytest.fixture
 def formula(monkeypatch):
-    monkeypatch.setattr(tune, "judge", lambda recipe, folder, **_: recipe.phases[0].learning_rate * 10)
+    monkeypatch.setattr(
+        tune, "evaluate_trial", lambda recipe, folder, **_: recipe.phases[0].learning_rate * 10
+    )
 
 
 def run(*words):

@@ -38,7 +38,7 @@ def test_a_row_has_its_search_and_its_seeds_and_is_not_made_twice(small, monkeyp
     assert drawn.items() >= row["recipe"]["loss"]["settings"].items() > set()
     assert row["mean"]["map@r"] == pytest.approx(sum(row["values"]["map@r"]) / 2)
 
-    monkeypatch.setattr(automatic_warp, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(automatic_warp, "train_recipe", lambda *_, **__: pytest.fail("trained again"))
     monkeypatch.setattr(automatic_warp, "search", lambda *_, **__: pytest.fail("searched again"))
     make(small / "elsewhere")
     with pytest.raises(pytest.fail.Exception, match="searched again"):

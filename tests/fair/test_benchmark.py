@@ -104,7 +104,7 @@ def test_every_loss_is_searched_equally_on_validation_and_tested_once(study):
         assert not any("validation" in row for run in runs for row in run.history())
         assert not list(folder.glob(f"{loss}/seed-*/checkpoint*"))
         best = benchmark.read_outcome(folder / loss / "search")["settings"]
-        found = tune.apply(runs[0].recipe(), best)
+        found = tune.with_settings(runs[0].recipe(), best)
         assert write_out(found) == write_out(runs[0].recipe())
 
 
@@ -148,13 +148,13 @@ def test_a_finished_benchmark_trains_nothing_and_more_seeds_train_only_these(stu
     folder = shutil.copytree(study[0], tmp_path / "copy")
     recipes = recipe_for_each(judged_once(RECIPE), LOSSES)
     trained = []
-    train = benchmark.train
+    train = benchmark.train_recipe
 
     def spy(recipe, place, **settings):
         trained.append(place.relative_to(folder).as_posix())
         return train(recipe, place, **settings)
 
-    monkeypatch.setattr(benchmark, "train", spy)
+    monkeypatch.setattr(benchmark, "train_recipe", spy)
     monkeypatch.setattr(benchmark, "search", lambda *_, **__: pytest.fail("searched again"))
     work(benchmark_tasks(recipes, trials=TRIALS, seeds=SEEDS), folder)
     assert trained == []
@@ -177,7 +177,7 @@ def test_a_loss_that_blows_up_is_named_and_does_not_end_the_benchmark(study, mon
     folder = shutil.copytree(study[0], tmp_path / "copy")
     (folder / "proxy_nca_pp" / "seed-1" / "outcome.json").unlink()
     monkeypatch.setattr(
-        benchmark, "train", lambda *_, **__: (_ for _ in ()).throw(BlowUpError("loss is nan"))
+        benchmark, "train_recipe", lambda *_, **__: (_ for _ in ()).throw(BlowUpError("loss is nan"))
     )
     outcome = run_benchmark(folder)
     assert [entry.loss for entry in outcome.entries] == ["euclidean_softmax", "proxy_nca_pp"]
@@ -191,7 +191,7 @@ def test_a_search_in_which_all_blew_up_trains_no_seeds(monkeypatch, tmp_path):
         raise BlowUpError("all 2 trials blew up")
 
     monkeypatch.setattr(benchmark, "search", fail)
-    monkeypatch.setattr(benchmark, "train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(benchmark, "train_recipe", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ValueError, match="all 2 trials blew up"):
         run_benchmark(tmp_path / "study")
 

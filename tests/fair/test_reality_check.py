@@ -179,7 +179,9 @@ def test_a_blow_up_is_named_and_leaves_no_figures(study, monkeypatch, tmp_path):
     for path in (folder / LOSS / "1").glob("*/outcome.json"):
         if path.parent.name != "fold-0":
             path.unlink()
-    monkeypatch.setattr(reality_check, "train", lambda *_, **__: (_ for _ in ()).throw(BlowUpError("is nan")))
+    monkeypatch.setattr(
+        reality_check, "train_recipe", lambda *_, **__: (_ for _ in ()).throw(BlowUpError("is nan"))
+    )
     with pytest.raises(ValueError, match="is nan"):
         run_reality_check(folder)
     assert json.loads((folder / LOSS / "1" / "ensemble" / "outcome.json").read_text()) == {

@@ -25,7 +25,7 @@ def recipes(monkeypatch):
         seen[f"{folder.parent.name}/{folder.name}"] = (recipe, rest["start"])
         return 1 / (1 + recipe.phases[-1].learning_rate)
 
-    monkeypatch.setattr(tune, "judge", judge)
+    monkeypatch.setattr(tune, "evaluate_trial", judge)
     return seen
 
 

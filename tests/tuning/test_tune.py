@@ -41,7 +41,7 @@ def formula(monkeypatch):
         calls.append(1)
         return hill(*inputs, **keywords)
 
-    monkeypatch.setattr(tune, "judge", judge)
+    monkeypatch.setattr(tune, "evaluate_trial", judge)
     return calls
 
 
@@ -187,17 +187,19 @@ def test_a_blow_up_is_the_worst_outcome_and_any_other_error_the_end(tmp_path, mo
             raise BlowUpError("the loss is nan")
         return hill(recipe, folder, **rest)
 
-    monkeypatch.setattr(tune, "judge", some_blow_up)
+    monkeypatch.setattr(tune, "evaluate_trial", some_blow_up)
     study = search(tmp_path / "some", 3)
     assert [(trial.state, trial.value) for trial in study.trials][-1] == ("blew up", 0.0)
     assert "nan" in study.trials[-1].error
-    monkeypatch.setattr(tune, "judge", lambda *_, **__: (_ for _ in ()).throw(BlowUpError("the loss is inf")))
+    monkeypatch.setattr(
+        tune, "evaluate_trial", lambda *_, **__: (_ for _ in ()).throw(BlowUpError("the loss is inf"))
+    )
     with pytest.raises(ValueError, match=r"all 2 trials blew up.*inf"):
         search(tmp_path / "all", 2)
-    monkeypatch.setattr(tune, "judge", lambda *_, **__: (_ for _ in ()).throw(ValueError("owl")))
+    monkeypatch.setattr(tune, "evaluate_trial", lambda *_, **__: (_ for _ in ()).throw(ValueError("owl")))
     with pytest.raises(ValueError, match="owl"):
         search(tmp_path / "other", 2)
-    monkeypatch.setattr(tune, "judge", hill)
+    monkeypatch.setattr(tune, "evaluate_trial", hill)
     assert len(search(tmp_path / "other", 2).trials) == 2  # once the cause is gone
 
 
@@ -210,7 +212,7 @@ def test_hopeless_trials_end_early_and_count(tmp_path, monkeypatch):
             steps.append(epoch)
         return hill(recipe, folder)
 
-    monkeypatch.setattr(tune, "judge", with_looks)
+    monkeypatch.setattr(tune, "evaluate_trial", with_looks)
     recipe = tiny(phases=[{**PHASE, "epochs": 4}])
     study = tune.search(recipe, tmp_path / "a", trials=20, space=SPACE, sampler="random")
     pruned = [trial for trial in study.trials if trial.state == "pruned"]
@@ -293,7 +295,7 @@ def test_another_study_in_its_place_is_refused_with_the_difference(tmp_path, for
 def search_on_other_data(folder):
     with pytest.MonkeyPatch.context() as patch:
         source = type("Source", (), {"sha256": "other"})
-        patch.setattr(tune, "load_source", lambda **_: source)
+        patch.setattr(tune, "load_source", lambda *_: source)
         search(folder, 1)
 
 
@@ -335,7 +337,7 @@ def test_a_database_that_no_longer_answers_is_named(tmp_path, formula, monkeypat
     storage = f"sqlite:///{tmp_path}/trials.db"
     assert len(search(tmp_path / "out", 2, storage=storage).trials) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(tune, "judge", gone)
+        patch.setattr(tune, "evaluate_trial", gone)
         with pytest.raises(OSError, match=r"server closed.*same command again"):
             search(tmp_path / "out", 3, storage=storage)
     elsewhere = search(tmp_path / "another_machine", 3, storage=storage)
@@ -366,7 +368,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path, formula, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "recipe.yaml")
 
     with monkeypatch.context() as patch:
-        patch.setattr(tune, "judge", full_later)
+        patch.setattr(tune, "evaluate_trial", full_later)
         with pytest.raises(OSError, match=r"recipe\.yaml.*No space left.*free disk space"):
             search(tmp_path, 3)
         patch.setattr(tune, "write_json", full_later)

@@ -61,7 +61,8 @@ def images_to_check(run: Path | str, model: "EmbeddingModel", *, count: int) -> 
 
 def _of_run(run: Run, count: int) -> Images:
     recipe = run.recipe()
-    source = load_source(recipe.data.uncached(), recipe.evaluation.plan())
+    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
+    source = load_source(plan=recipe.evaluation.plan(), **settings)
     if not len(source.query_labels):
         raise ValueError("the run trained on all classes")
     items = _whole_classes(source.query_labels, count)

@@ -17,7 +17,7 @@ from softwarp.recipe.schema import EvaluationPart
 from softwarp.report.figures import curves
 from softwarp.report.page import Section
 from softwarp.report.spaces import space_parts
-from softwarp.runs.repeats import Repeats, read_repeats
+from softwarp.runs.repeats import Repeats, deviation_of, read_repeats
 from softwarp.runs.run import Run
 from softwarp.tables import Cell, Row, Table, metric_table
 
@@ -157,8 +157,9 @@ def _geometry(entries: Sequence[ReportedRun]) -> list[Section]:
     for entry in entries:
         found = [_geometry_of(run) for run in entry.runs]
         mean = {name: statistics.mean(each[name] for each in found) for name in found[0]}
-        spread = {name: statistics.stdev(each[name] for each in found) for name in mean if len(found) > 1}
+        spread = {name: deviation_of([each[name] for each in found]) for name in mean if len(found) > 1}
         known = {name: value for name, value in mean.items() if not math.isnan(value)}
+        spread = {name: value for name, value in spread.items() if not math.isnan(value)}
         rows.append(Row((entry.title,), known, spread, ranked=False))
     if not rows:
         return []

@@ -35,10 +35,19 @@ def summarise(runs: Sequence[Result]) -> Repeats:
     several = {name: each for name, each in values.items() if len(runs) > 1}
     return Repeats(
         mean={name: statistics.mean(each) for name, each in values.items()},
-        deviation={name: statistics.stdev(each) for name, each in several.items()},
+        deviation={name: deviation_of(each) for name, each in several.items()},
         interval={name: t_interval(each) for name, each in several.items()},
         runs=tuple(runs),
     )
+
+
+def deviation_of(values: Sequence[float]) -> float:
+    """Return the deviation of a sample; nan if a value is not finite, as that of a class without scatter.
+
+    >>> deviation_of([1.0, 3.0]), deviation_of([1.0, math.inf])
+    (1.4142135623730951, nan)
+    """
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
@@ -50,7 +59,7 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
     mean, count = statistics.mean(values), len(values)
-    half = float(stdtrit(count - 1, (1 + level) / 2)) * statistics.stdev(values) / math.sqrt(count)
+    half = float(stdtrit(count - 1, (1 + level) / 2)) * deviation_of(values) / math.sqrt(count)
     return mean - half, mean + half
 
 
