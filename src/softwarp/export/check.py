@@ -61,8 +61,7 @@ def images_to_check(run: Path | str, model: "EmbeddingModel", *, count: int) -> 
 
 def _of_run(run: Run, count: int) -> Images:
     recipe = run.recipe()
-    settings = recipe.data.model_dump(exclude={"workers"}) | {"cache": False}
-    source = load_source(plan=recipe.evaluation.plan(), **settings)
+    source = load_source(recipe.data.uncached(), recipe.evaluation.plan())
     if not len(source.query_labels):
         raise ValueError("the run trained on all classes")
     items = _whole_classes(source.query_labels, count)
