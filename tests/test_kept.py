@@ -9,7 +9,6 @@ import torch
 
 import softwarp
 from softwarp.fair.benchmark_result import Benchmark, benchmark_table
-from softwarp.index.index import open_index
 from softwarp.runs.run import Run, read_json_as
 from softwarp.tuning.trial_queue import Journal
 
@@ -25,7 +24,7 @@ def test_a_run_is_loaded_and_embeds():
 
 
 def test_an_index_is_searched(tmp_path):
-    index = open_index(shutil.copytree(KEPT / "index", tmp_path / "index"))
+    index = softwarp.Index.open(shutil.copytree(KEPT / "index", tmp_path / "index"))
     assert len(index) == 32
     ids, distances = index.nearest(index.vectors[:1], 3)
     assert ids.shape == distances.shape == (1, 3)

@@ -1,10 +1,10 @@
 """From the data part of a recipe to what training and evaluation read: data sets of whole batches."""
 
 import hashlib
-import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -27,11 +27,11 @@ from softwarp.data.splits import (
 from softwarp.data.stores import FileStore, MemoryStore, PackStore, Store
 from softwarp.data.tables import ImageTable, find_root, read_table
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
     from softwarp.recipe.schema import DataPart
 
 
-class Images(typing.Protocol):
+class Images(Protocol):
     """A data set that returns a batch for a list of draws (item, seed)."""
 
     def __len__(self) -> int: ...
