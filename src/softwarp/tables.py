@@ -220,6 +220,15 @@ def metric_title(name: str) -> str:
     return TITLES.get(name, name[:1].upper() + name[1:].replace("_", " "))
 
 
+def counted(number: int, name: str, several: str = "") -> str:
+    """Return a number and what it counts.
+
+    >>> counted(1, "loss", "losses"), counted(1200, "image")
+    ('1 loss', '1,200 images')
+    """
+    return f"{number:,} {name if number == 1 else several or name + 's'}"
+
+
 def figure(name: str, value: float, deviation: float | None = None) -> str:
     """Return a metric as tables show it: in percent, except for distances and counts.
 
