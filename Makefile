@@ -30,12 +30,14 @@ bench: $(READY) ## compare speed and memory with peers, as ratios; writes result
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/sharded.py
 
-docs: $(READY) ## write docs/losses.md, the results of studies and the README's tables, and build the site in site/
+docs: $(READY) ## write what is generated in docs/ and the README's tables, and build the site in site/
 	$(BIN)/python tools/losses_docs.py
 	PYTHONPATH=experiments $(BIN)/python tools/readme_tables.py
 	$(BIN)/python tools/study_docs.py
 	$(BIN)/python tools/paper_docs.py
 	$(BIN)/python tools/map_docs.py
+	$(BIN)/python tools/recipe_docs.py
+	$(BIN)/python tools/cli_docs.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 
 clean: ## remove the environment and caches

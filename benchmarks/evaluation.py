@@ -30,10 +30,10 @@ SIZES: dict[str, dict[str, Any]] = {
     "cars": {"rows": 8131, "classes": 98, "ks": (1, 2, 4, 8), "noise": 1.9, "repeats": 1},
     "sop": {"rows": 60502, "classes": 11316, "ks": (1, 10, 100, 1000), "noise": 1.2, "repeats": 1},
 }
-DOCS = Path(__file__).parent.parent / "docs" / "metrics.md"
+DOCS = Path(__file__).parent.parent / "docs" / "performance.md"
 START, END = "<!-- table: benchmark_evaluation -->\n", "<!-- end of table: benchmark_evaluation -->"
 NAMES = {
-    "softwarp": "softwarp: every metric above",
+    "softwarp": "softwarp: every retrieval metric",
     "pml_max_bin_count": 'pytorch-metric-learning, `k="max_bin_count"`: three metrics',
     "pml_default": "pytorch-metric-learning, default `k`: three metrics",
     "faiss_numpy": "faiss `IndexFlatL2` + NumPy: recall@K, r_precision, map@r",

@@ -75,7 +75,7 @@ def ratios(own: dict[str, float], other: dict[str, float]) -> dict[str, float]:
 
 def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float]:
     """Seconds until the vectors are searchable and on disk, and those for the names of the items."""
-    from softwarp import index_store
+    from softwarp.index import store as index_store
     from softwarp.index.index import Index
     from softwarp.index.updates import as_stored, compact_and_index
 
@@ -194,10 +194,10 @@ def work(name: str, folder: Path, kind: str) -> dict[str, int]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is now
     before = kilobytes("VmRSS"), kilobytes("RssAnon")
     if name == "softwarp":
-        opened: Any = Index.open(folder / "index")
+        search: Any = Index.open(folder / "index").nearest
     else:
-        opened = faiss.read_index(os.fspath(folder / "bare.faiss"))
-    opened.nearest(queries, 10)
+        search = faiss.read_index(os.fspath(folder / "bare.faiss")).search
+    search(queries, 10)
     grown = kilobytes("VmHWM") - before[0], kilobytes("RssAnon") - before[1]
     return {"peak_megabytes": grown[0] // 1024, "own_megabytes": grown[1] // 1024}
 

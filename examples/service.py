@@ -12,14 +12,14 @@ import sys
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from softwarp.index.index import Index
+import softwarp
 
 
-def answer(index: Index, content: bytes) -> str:
+def answer(index: softwarp.Index, content: bytes) -> str:
     return json.dumps([asdict(each) for each in index.search(content, k=10)])
 
 
-def make_server(index: Index, port: int = 8000) -> HTTPServer:
+def make_server(index: softwarp.Index, port: int = 8000) -> HTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             try:
@@ -35,4 +35,4 @@ def make_server(index: Index, port: int = 8000) -> HTTPServer:
 
 
 if __name__ == "__main__":
-    make_server(Index.open(sys.argv[1])).serve_forever()
+    make_server(softwarp.Index.open(sys.argv[1])).serve_forever()

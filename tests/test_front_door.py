@@ -184,7 +184,7 @@ def test_losses_are_compared(images, tmp_path):
     assert outcome.frozen is not None
     assert "<table" in outcome._repr_html_()
     assert "2 losses" in repr(outcome)
-    assert any("2 losses x (1 trials + 2 seeds)" in str(event) for event in heard)
+    assert any("2 losses x (1 trial + 2 seeds)" in str(event) for event in heard)
     assert (tmp_path / "best.yaml").is_file()
     with pytest.raises(ValueError, match="two losses"):
         softwarp.benchmark(["arcface"], images)

@@ -189,7 +189,7 @@ def test_what_cannot_be_written_says_why(glyph_run, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"\.onnx.*model\.pt2"):
         model.export(tmp_path / "model.pt2", quantise=True)
     with pytest.raises(ValueError, match="model of a run"):
-        replace(model, source="").save_pretrained(tmp_path / "folder")
+        replace(model, folder=None).save_pretrained(tmp_path / "folder")
     monkeypatch.setattr("softwarp.export.check.TOLERANCE", -1)
     for write in (lambda: model.export(tmp_path / "a.pt2"), lambda: model.save_pretrained(tmp_path / "a")):
         with pytest.raises(ValueError, match="nothing was written"):

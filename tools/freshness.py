@@ -58,10 +58,10 @@ def note(name: str, content: Any) -> str:
     >>> note("study_landscape", {})
     ''
     >>> note("demo", {"environment": {"code": {"rules": {}}}})[:60]
-    '\\nOlder than what it measures: automatic, metrics, recipe chan'
+    '\\nMeasured before a change of automatic, metrics, recipe (CHA'
     """
     changed = stale(name, content)
     if not changed:
         return ""
     what = ", ".join(changed)
-    return f"\nOlder than what it measures: {what} changed since (CHANGELOG.md); to be made again.\n"
+    return f"\nMeasured before a change of {what} (CHANGELOG.md); to be measured again.\n"

@@ -17,21 +17,33 @@ BENCHMARK = Path("results/benchmark_losses.json")
 
 HEAD = """# Losses
 
-Build a loss with `build_loss(name, num_classes, embedding_size, **settings)` and call it as
-`loss(embeddings, labels)`. `softwarp losses` lists them, `softwarp losses NAME` explains one. `make docs`
-writes this page from the same cards. Every loss is tested against a float64 loop written from its equation
-(`tests/losses/test_conformance.py`). To add one, see [examples/own_loss.py](../examples/own_loss.py).
+```
+softwarp losses                                   # the list
+softwarp losses proxy_anchor                      # citation, equation, settings, search space
+softwarp train loss.name=proxy_anchor             # train it on the built-in glyphs; works with any recipe
+```
+
+```python
+import softwarp
+
+loss = softwarp.build_loss("proxy_anchor", num_classes=100, embedding_size=512, margin=0.1)
+value = loss(embeddings, labels)
+```
+
+`make docs` writes this page from the cards of the losses. Every loss is tested against a float64 loop written
+from its equation (`tests/losses/test_conformance.py`). To add one, see
+[examples/own_loss.py](../examples/own_loss.py).
 
 | name | loss | year | distance | kind | a batch needs | Recall@1 | MAP@R | settings |
 |---|---|---|---|---|---|---:|---:|---|
 """
 NOTE = """
 Recall@1 and MAP@R, in percent, on {evaluated} unseen glyph classes, after the same short training on
-{train} others. Each loss is trained with its defaults and with {trials} settings from its search space; the
-best on validation classes is trained again and judged on test classes, with one seed. The figures show
-that each loss learns, not which is best. The untrained network has {recall:.1f} and {map:.1f}. Losses that
-end below it: {below}; with their defaults, on validation classes: {below_by_default}. By `{command}`
-([results/losses_on_glyphs.json](../results/losses_on_glyphs.json)).
+{train} others. Each loss is trained with its defaults and with {trials} settings from its search space. The
+setting that is best on validation classes is trained again and judged on test classes, with one seed. The
+figures show that each loss learns, not which is best. The untrained network has {recall:.1f} and {map:.1f}.
+Losses that end below it: {below}; with their defaults, on validation classes: {below_by_default}.
+By `{command}` ([results/losses_on_glyphs.json](../results/losses_on_glyphs.json)).
 """
 
 

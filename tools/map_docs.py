@@ -12,10 +12,10 @@ HEAD = """# Where everything is
 A line per file, from its docstring, written by `make docs`. Imports lead down from layer to layer and never
 back: `tests/test_arrows.py` holds them.
 
-One image on its way through `softwarp.train("my_images")`: `training/own_images.py` plans and chooses,
-`data/sources.py` reads and divides, `training/job.py` builds what the loop in `training/train.py` works on,
-`models/embedder.py` and `losses/` make the loss, `evaluation.py` and `metrics/` the figures, and
-`runs/run.py` writes `result.json`.
+One image on its way through `softwarp.train("my_images")`: `training/entry.py` is the door,
+`training/own_recipe.py` and `training/own_images.py` plan and choose, `data/sources.py` reads and divides,
+`training/job.py` builds what the loop in `training/train.py` works on, `models/embedder.py` and `losses/`
+compute the loss, `evaluation.py` and `metrics/` the figures, and `runs/run.py` writes `result.json`.
 
 One query on its way through `softwarp serve`: `serve/app.py`, `serve/uploads.py`, `inference.py`,
 `index/index.py`, `index/faiss_index.py`, `serve/lookup.py`.

@@ -14,10 +14,10 @@ RESULTS = Path("results")
 HEAD = """# The paper, part by part
 
 Every section, figure, table and equation of *Realigned Softmax Warping for Deep Metric Learning* (DeMoor &
-Prevost), numbered in the order of its text, and where it is here. `make docs` writes this page from
-`docs/paper.yaml`, and a test counts the parts. In brackets: the section that discusses a part. "Diagram":
-there is nothing to compute.
-[studies.md](studies.md) shows the results, claim by claim.
+Prevost), in the order of its text, and where it is here. The section that discusses a part is in brackets;
+"diagram" means that there is nothing to compute. [Reproduce the paper](reproduce.md) has the first
+commands, [studies](studies.md) the results, claim by claim. `make docs` writes this page from
+`docs/paper.yaml`, and a test counts the parts.
 """
 TITLES = {
     "sections": "Sections",

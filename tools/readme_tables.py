@@ -149,8 +149,8 @@ def serve_table(content: dict[str, Any]) -> str:
         f"{search['answers']:,} searches by photograph, {served['errors']} errors, "
         f"{search['per_second']:.0f} per second where the model alone embeds "
         f"{bare['images_per_second']:.0f}. Half were answered within "
-        f"{search['p50_milliseconds'] / 1000:.1f} s ({content['p50_of_least_possible']:.1f} times what "
-        f"{served['clients']} in line for the bare model take), "
+        f"{search['p50_milliseconds'] / 1000:.1f} s ({content['p50_of_least_possible']:.1f} times as long as "
+        f"the bare model takes for a queue of {served['clients']}), "
         f"99% within {search['p99_milliseconds'] / 1000:.1f} s; thumbnails meanwhile took "
         f"{thumbnail['p50_milliseconds']:.0f} ms. By `python benchmarks/serve.py` "
         "([results/benchmark_serve.json](../results/benchmark_serve.json)).\n"
@@ -240,7 +240,7 @@ def speed_table(content: dict[str, Any]) -> str:
     note = (
         "\nTime as a multiple of the three matrix products that any exact loss needs, and peak memory "
         f"beyond parameters and their gradients. By `make bench` on {threads} CPU threads "
-        "([results/benchmark_loss.json](results/benchmark_loss.json)).\n"
+        "([results/benchmark_loss.json](../results/benchmark_loss.json)).\n"
     )
     return table.markdown() + note
 
@@ -251,9 +251,56 @@ def _figures(row: dict[str, Any]) -> str:
     return ", ".join(filter(None, (time, memory))) or row["status"]
 
 
+def sharded_table(content: dict[str, Any]) -> str:
+    """Return what a step with divided classes takes, a row per number of classes, and its memory."""
+    rows = tuple(
+        (
+            Cell(f"{row['classes']:,}"),
+            *(Cell(f"{row[f'{who}_seconds']:.2f}") for who in ("sharded", "unsharded", "bare")),
+            *(Cell(f"{row[f'sharded_over_{what}']:.2f}") for what in ("unsharded", "bare")),
+        )
+        for row in content["curve"]
+    )
+    heads = (
+        *("classes", "sharded, s", "unsharded, s", "products, s"),
+        *("processor time over unsharded", "over products"),
+    )
+    memory, most, sampled = content["memory"], content["most_classes"], content["sampled"]
+    per_rank = ", ".join(f"{row['trained_per_rank']:,.0f} MB with {row['ranks']}" for row in memory)
+    return (
+        Table(heads, rows).markdown()
+        + "\nSeconds per step of two processes, of one process with all classes and of the three bare matrix "
+        "products, both on one core; then ratios of processor time, summed over processes. Memory per "
+        f"process at {memory[0]['classes']:,} classes, by the number of processes: {per_rank}. "
+        f"{most['classes']:,} classes with {most['ranks']} processes take "
+        f"{most['all_ranks'] / 1000:.1f} GB in all. With "
+        f"`sample_rate={sampled['sample_rate']:g}`, a step at {sampled['classes']:,} classes takes "
+        f"{sampled['sampled_over_tenth']:.2f} times the processor time of one at "
+        f"{sampled['classes'] * sampled['sample_rate']:,.0f} without sampling. By `{content['command']}` "
+        "([results/benchmark_sharded.json](../results/benchmark_sharded.json)).\n"
+    )
+
+
+def training_table(content: dict[str, Any]) -> str:
+    """Return in words what a step of training takes beside the bare network."""
+    low, high = content["half_of_all_ratios_lie_in"]
+    kept = content["times_faster_with_freed_memory_kept"]["bare_forward_backward"]
+    return (
+        f"A step of `{content['recipe']}` on {content['machine']['cores']} cores, with decoding, "
+        "augmentation, loss, guards and optimizer, takes "
+        f"{content['ratio_to_bare_forward_backward']:.2f} times as long as a bare forward and backward pass "
+        f"of its backbone on ready tensors (half of all ratios lie between {low:.2f} and {high:.2f}): "
+        f"{content['images_per_second']:.0f} images per second. The bare passes are {kept:.1f} times as fast "
+        "with freed memory kept as without. By `python benchmarks/training.py --data CUB_200_2011` "
+        "([results/benchmark_training.json](../results/benchmark_training.json)).\n"
+    )
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "demo": demo_table,
     "benchmark_loss": speed_table,
+    "benchmark_sharded": sharded_table,
+    "benchmark_training": training_table,
     "benchmark_glyphs": losses_table,
     "reality_check_glyphs": reality_check_table,
     "benchmark_search": search_table,
@@ -264,7 +311,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "faces_small": faces_table,
 }
 PAGES = {
-    "README.md": ("demo", "benchmark_loss"),
+    "README.md": ("demo",),
+    "docs/performance.md": ("benchmark_loss", "benchmark_sharded", "benchmark_training"),
     "docs/fair.md": ("benchmark_glyphs", "reality_check_glyphs"),
     "docs/loss.md": ("automatic_warp", "automatic_cases"),
     "docs/training.md": ("own_folders",),

@@ -287,6 +287,15 @@ def factor_of(name: str) -> float:
     return 100.0 if metric_of(name).unit == "percent" else 1.0
 
 
+def counted(number: int, name: str, several: str = "") -> str:
+    """Return a number and what it counts.
+
+    >>> counted(1, "loss", "losses"), counted(1200, "image")
+    ('1 loss', '1,200 images')
+    """
+    return f"{number:,} {name if number == 1 else several or name + 's'}"
+
+
 def figure(name: str, value: float, deviation: float | None = None) -> str:
     """Return a metric as tables show it: in percent, except for distances and counts.
 

@@ -197,7 +197,7 @@ def test_the_recipe_that_it_begins_with_can_be_shown(finished):
 
 def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
-    monkeypatch.setattr("softwarp.training.own_images.train", None)
+    monkeypatch.setattr("softwarp.training.own_images.train_recipe", None)
     phase = "{epochs: 4, learning_rate: 1e-4, proxy_travel: 0.5}"
     assert "up to 4 epochs" in answer(finished[0], tmp_path, f"phases=[{phase}]").stderr
 
@@ -227,7 +227,7 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
         lambda model, source, crop, device, folder: Pace(crop**2 / 1e5, crop**2 / 3e5, 0.0),
     )
     monkeypatch.setattr(
-        "softwarp.training.own_images.train", None
+        "softwarp.training.own_images.train_recipe", None
     )  # a plan is made before anything is trained
     root = stripes(tmp_path / "images", side=140)
     plans = {}
@@ -242,7 +242,7 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
 
 def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr("softwarp.training.own_images.train", None)
+    monkeypatch.setattr("softwarp.training.own_images.train_recipe", None)
     monkeypatch.setattr(
         "softwarp.training.own_images.measure_pace",
         lambda model, *_: measured.append(model.embedding_size) or Pace(1.0, 1.0, 1.0),

@@ -22,7 +22,7 @@ def test_a_file_is_read_packed_or_not(tmp_path):
     ("name", "content", "cause"),
     [
         ("short", CONTENT[:-1], "23 of 24"),
-        ("floats", CONTENT.replace(b"\x08", b"\x0d", 1), "no idx file"),
+        ("floats", CONTENT.replace(b"\x08", b"\x0d", 1), "not an idx file"),
         ("torn.gz", gzip.compress(CONTENT, mtime=0)[:-9], "cut short"),
     ],
 )

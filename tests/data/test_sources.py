@@ -29,9 +29,9 @@ def root(tmp_path):
     return tmp_path / "images"
 
 
-def opened(root, *, plan=None, **settings):
+def opened(root, *, plan=None, advance=None, **settings):
     data = DataPart(name="folder", root=str(root), **SETTINGS | settings)
-    return load_source(data, plan or SplitPlan("test"))
+    return load_source(data, plan or SplitPlan("test"), advance=advance)
 
 
 def test_labels_count_from_0_in_training_and_agree_in_evaluation(root):

@@ -207,7 +207,7 @@ def test_the_command_prints_a_table_and_writes_every_form(study, tmp_path):
     shared = ("--data", tmp_path / "own.yaml", "--trials", TRIALS, "--seeds", SEEDS)
     shown = command("--losses", losses, *shared, "--output", folder)
     assert shown.exit_code == 0, shown.output
-    assert "2 losses x (1 trials + 2 seeds): 6 trainings" in shown.output
+    assert "2 losses x (1 trial + 2 seeds): 6 trainings" in shown.output
     assert "behind the best" in shown.output
     best = study[1].entries[0]
     assert f"**{100 * best.mean['map@r']:.1f} ±" in (folder / "benchmark.md").read_text()

@@ -363,7 +363,7 @@ def test_the_command_prints_a_table_and_writes_every_form(study, tmp_path, monke
         LOSS, "--recipe", tmp_path / "own.yaml", "--trials", 1, "--reproductions", 2, "--output", folder
     )
     assert shown.exit_code == 0, shown.output
-    assert "1 losses x (2 folds x (1 trials + 2 reproductions) + 2 complete models)" in shown.output
+    assert "1 loss x (2 folds x (1 trial + 2 reproductions) + 2 complete models)" in shown.output
     mean = 100 * study[1].entries[0].mean["ensemble"]["map@r"]
     files = ("reality_check.md", "reality_check.tex", "report.html")
     for text in (shown.output, *((folder / name).read_text() for name in files)):

@@ -1,5 +1,6 @@
 """The map and the lists as the API serves them: made once, with progress, and again after changes."""
 
+import threading
 import time
 
 import numpy as np
@@ -9,6 +10,7 @@ from support.tiny_index import glyph_index, vector_index
 
 from softwarp.events import Progress
 from softwarp.index.index import Index
+from softwarp.index.store import IndexStore
 from softwarp.serve.app import create_app
 from softwarp.serve.live import BackgroundWork
 from softwarp.serve.map_file import POINT
@@ -70,6 +72,30 @@ def test_lists_are_made_again_when_the_index_has_changed(tmp_path):
         Index.open(index.folder).store.remove(["0.jpg"])
         (group,) = finished(client, "/api/duplicates")["groups"]
         assert [each["id"] for each in group["images"]] == [2, 3]
+
+
+def test_work_that_ends_while_it_is_answered_about_is_not_ready_yet(tmp_path, monkeypatch):
+    """Else the page would stop asking, and show that nothing was found."""
+    index = vector_index(tmp_path / "index", np.zeros((3, 2), np.float32))
+    found, worker, gate = index.duplicates(), [], threading.Event()
+
+    def slow(index, **keywords):
+        worker.append(threading.current_thread())
+        gate.wait()
+        return found
+
+    def find(store, ids):
+        gate.set()
+        worker[0].join()
+        return whole(store, ids)
+
+    whole = IndexStore.find
+    monkeypatch.setattr(Index, "duplicates", slow)
+    with client_of(index) as client:
+        monkeypatch.setattr(IndexStore, "find", find)
+        first = client.get("/api/duplicates").json()
+        assert (first["state"], first["groups"]) == ("working", [])
+        assert client.get("/api/duplicates").json()["count"] == 1
 
 
 def test_work_that_fails_says_why(tmp_path):

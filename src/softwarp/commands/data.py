@@ -70,7 +70,7 @@ def check(
         typer.Option(min=1, help="How many folders name the class, at most. Default: all, so the innermost."),
     ] = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also find images that look the same: resized, encoded again.")
+        bool, typer.Option("--deep", help="Also find images that look the same, such as resized ones.")
     ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Images decoded at a time. Default: one per core.")

@@ -27,7 +27,7 @@ def evaluate(
     gallery: Annotated[
         Path | None, typer.Option(help="Search these embeddings instead of the other rows.")
     ] = None,
-    gallery_labels: Annotated[Path | None, typer.Option(help="Their labels.")] = None,
+    gallery_labels: Annotated[Path | None, typer.Option(help="Labels of the gallery.")] = None,
     queries: Annotated[
         Path | None,
         typer.Option(help="Numbers of the rows that are queries (.txt, .npy); the others are the gallery."),
@@ -73,7 +73,7 @@ def evaluate(
     map@r         mean over the R nearest of the precision at each positive
     map@K         the same over the K nearest, divided by min(R, K)
     ndcg@K        discounted gain of the positives among the K nearest, over the best possible
-    knn@K         share of queries whose class has most votes of their K nearest; of as many, the nearest
+    knn@K         share of queries whose class gets most votes of the K nearest; the nearest breaks ties
 
     Clustering (seeded k-means, as many clusters as classes):
 

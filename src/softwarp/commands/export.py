@@ -46,7 +46,7 @@ def export(
         typer.Option(metavar="USER/NAME", help="With --to hf: then upload it; a new repository is private."),
     ] = None,
     images: Annotated[
-        int, typer.Option(min=11, help="On about so many images the export is compared with torch.")
+        int, typer.Option(min=11, help="About how many images the export is compared with torch on.")
     ] = 1000,
 ) -> None:
     """Write a model for production and say how far it is from torch.

@@ -65,7 +65,7 @@ def pairs(
     output: Annotated[Path, typer.Option("--output", "-o", help="The list of pairs, a .tsv file.")],
     count: Annotated[int, typer.Option(min=4, help="Number of pairs, half of them of one person.")] = 6000,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds; no person is in two.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Draws the pairs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed by which pairs are drawn.")] = 0,
     depth: Depth = None,
 ) -> None:
     """Draw pairs to verify, of the people that training with --protocol test holds out from this folder."""

@@ -93,7 +93,9 @@ def push(
     to: Annotated[str, typer.Option(help="postgresql://HOST/DATABASE?table=NAME or qdrant://HOST:6333/NAME")],
     remove_missing: Annotated[
         bool,
-        typer.Option("--remove-missing", help="Go on if it has more than twice the images of the index."),
+        typer.Option(
+            "--remove-missing", help="Go on even if it has more than twice the images of the index."
+        ),
     ] = False,
 ) -> None:
     """Mirror an index in a vector database; the same command resumes, and sends only what has changed.
@@ -143,7 +145,8 @@ def remove(index: Folder, paths: Paths) -> None:
 def refresh(
     index: Folder,
     remove_missing: Annotated[
-        bool, typer.Option("--remove-missing", help="Go on if more than half of a folder's images are gone.")
+        bool,
+        typer.Option("--remove-missing", help="Go on even if more than half of a folder's images are gone."),
     ] = False,
 ) -> None:
     """Bring an index up to date with its folders and CSV files: new, changed and vanished images."""
@@ -189,7 +192,7 @@ def apply(
         ),
     ] = None,
 ) -> None:
-    """Correct labels, of a CSV file or as made on the page of `softwarp serve`; nothing is embedded again.
+    """Correct labels by a CSV file, or as made on the page of `softwarp serve`; nothing is embedded again.
 
     \b
     softwarp index apply photos.index                    photos.index.labels.csv, which serve writes

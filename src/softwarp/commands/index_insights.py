@@ -25,7 +25,7 @@ TILES = 48  # of a section
 Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Write all rows to this file.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page with the images.")]
-Neighbours = Annotated[int, typer.Option("-k", min=1, help="Number of neighbours that are asked.")]
+Neighbours = Annotated[int, typer.Option("-k", min=1, help="Number of neighbours that count.")]
 
 
 def duplicates(

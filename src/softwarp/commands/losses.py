@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 def losses(
-    name: Annotated[str | None, typer.Argument(help="A loss to explain, or FILE.py:CLASS.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A loss to explain, or FILE.py:CLASS; by default all are listed.")
+    ] = None,
 ) -> None:
     """List the losses, or explain one: paper, equation, settings, what a batch needs, search space."""
     from rich.console import Console

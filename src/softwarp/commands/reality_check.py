@@ -73,7 +73,7 @@ def reality_check(
     from softwarp.recipe.schema import parse_recipe
     from softwarp.report.benchmark import published_table, reality_table
     from softwarp.report.write import write_report
-    from softwarp.tables import write_table
+    from softwarp.tables import counted, write_table
 
     path, changes = find_recipe(recipe), [word for word in words if "=" in word]
     losses = parse_losses(",".join(word for word in words if "=" not in word), fewest=1)
@@ -95,8 +95,9 @@ def reality_check(
     numbers = {"trials": plan.trials, "reproductions": reproductions, "size": COMPLETE_SIZE}
     folds = chosen.evaluation.folds
     note(
-        f"{len(recipes)} losses x ({folds} folds x ({plan.trials} trials + {reproductions} reproductions) + "
-        f"{reproductions} complete models), at most: {plan.cost}"
+        f"{counted(len(recipes), 'loss', 'losses')} x ({folds} folds x ({counted(plan.trials, 'trial')} + "
+        f"{counted(reproductions, 'reproduction')}) + {counted(reproductions, 'complete model')}), "
+        f"at most: {plan.cost}"
     )
     note(steps)
     if dry_run:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None,
     typer.Argument(
+        metavar="RECIPE KEY=VALUE",
         help="A recipe, by name or file, and changes like phases.0.epochs=5 loss.name=arcface "
-        "or loss.name=my_loss.py:MyLoss, loss.settings.NAME=VALUE (listed by `softwarp losses LOSS`)."
+        "or loss.name=my_loss.py:MyLoss, loss.settings.NAME=VALUE (listed by `softwarp losses LOSS`).",
     ),
 ]
 
@@ -31,7 +32,7 @@ CAPTION = "R@1: Recall@1 as published, in percent"
 def recipes(
     table: Annotated[
         int | None,
-        typer.Option(help="Show a table of the paper, 1 or 5, with its figures and recipes."),
+        typer.Option(help="Show a table of the paper, 1, 2 or 5, with its figures and recipes."),
     ] = None,
 ) -> None:
     """List the recipes that ship with softwarp."""
@@ -62,7 +63,8 @@ def recipes(
 def show(
     words: Words = None,
     data: Annotated[
-        Path | None, typer.Option(help="Your images: the recipe that softwarp train --data begins with.")
+        Path | None,
+        typer.Option(help="Your images: print the recipe that train --data begins with."),
     ] = None,
     depth: Depth = None,
 ) -> None:

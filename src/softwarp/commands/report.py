@@ -15,7 +15,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FOLDER...",
-            help="Runs, also of --seeds, and what demo, benchmark, reality-check, tune and study wrote.",
+            help="Folders of runs, of --seeds, and of demo, benchmark, reality-check, tune and study.",
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The page.")] = Path("report.html"),

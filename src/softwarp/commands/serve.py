@@ -24,10 +24,12 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(envvar="SOFTWARP_TOKEN", help="What visitors have to know. Made if it is needed."),
+        typer.Option(
+            envvar="SOFTWARP_TOKEN", help="Token that visitors need. Made and printed if there is none."
+        ),
     ] = None,
-    upload: Annotated[int, typer.Option(min=1, help="Megabytes that an image may have.")] = 20,
-    megapixels: Annotated[int, typer.Option(min=1, help="Million pixels that an image may have.")] = 50,
+    upload: Annotated[int, typer.Option(min=1, help="Largest image, in megabytes.")] = 20,
+    megapixels: Annotated[int, typer.Option(min=1, help="Largest image, in million pixels.")] = 50,
 ) -> None:
     """Search an index in the browser: by image, by neighbours, on a map.
 

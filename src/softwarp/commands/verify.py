@@ -50,7 +50,8 @@ def verify(
 
     Embeddings of an image and its mirror image are averaged and compared by the distance of the run's loss:
     Euclidean without normalising, or cosine. Each fold is judged by the threshold that is best on the others.
-    TAR@F is on the ROC of all pairs; fold TAR@F takes each fold's threshold from the others, as insightface.
+    TAR@F is on the ROC of all pairs; fold TAR@F takes each fold's threshold
+    from the others, as insightface does.
     """
     if not pairs and templates is None:
         raise ValueError("nothing to verify; give --pairs FILE, or --templates FILE")

@@ -21,7 +21,7 @@ def class_of(path: str, *, depth: int | None, splits: bool) -> str | None:
 
     Args:
         depth: how many folders name the class, at most; None for all.
-        splits: whether top folders named train, val or test are splits, which are no part of the class.
+        splits: whether top folders named train, val or test are splits, which do not belong to the class.
     """
     if path.startswith("/"):
         return PurePosixPath(path).parent.name or None  # outside of the root
@@ -92,7 +92,7 @@ def nesting_notes(classes: Sequence[str]) -> list[str]:
     leaf, count = Counter(name.rpartition("/")[2] for name in classes).most_common(1)[0]
     if count > 1:
         notes.append(
-            f"{count:,} classes end in the same name, {printable(leaf)}; if that is no class of its own, "
+            f"{count:,} classes end in the same name, {printable(leaf)}; if that is not a class of its own, "
             "but a camera, a day or the like, choose a --depth above it"
         )
     known = {*classes}

@@ -187,7 +187,7 @@ def _verify(file: Path, sums: dict[str, str | None], report: Report) -> None:
 def _unpack(name: str, archive: Path, to: Path, report: Report) -> None:
     """Unpack next to the final place and rename when complete, so that the folder is whole or absent."""
     folder = ARCHIVES[name].folder
-    for left in to.glob(f".{folder}.unpacking-*"):  # by a run that was killed
+    for left in to.glob(f".{folder}.unpacking-*"):  # what a killed run left
         shutil.rmtree(left)
     temporary = Path(tempfile.mkdtemp(dir=to, prefix=f".{folder}.unpacking-"))
     try:

@@ -18,7 +18,7 @@ from softwarp.data.tables import ImageTable
 SIDE = 16
 NEAR = 0.15
 FLAT = 3.0  # grey levels: images with a smaller deviation show nothing that could be compared
-NEIGHBOURS = 9  # that are looked at for each image, itself among them
+NEIGHBOURS = 9  # looked at for each image, itself among them
 DIRECTIONS = 12  # along which neighbours are searched; distances are never larger there
 
 Pair = tuple[str, str]
@@ -71,7 +71,7 @@ def alike(table: ImageTable, looks: Looks) -> tuple[Copies, int]:
         return Copies(), int(plain.sum())
     units = small[places] / np.linalg.norm(small[places], axis=1, keepdims=True)
     axes = np.linalg.eigh(units.T @ units)[1][:, -DIRECTIONS:]
-    # A projection is never longer, so no pair is missed; those that are no pair are sorted out below.
+    # A projection is never longer, so no pair is missed; false ones are sorted out below.
     found = cKDTree(units @ axes).query(units @ axes, NEIGHBOURS, distance_upper_bound=NEAR)[1]
     pairs: dict[tuple[int, int], None] = {}
     for column in range(found.shape[1]):

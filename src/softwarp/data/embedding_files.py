@@ -108,7 +108,7 @@ def load_embeddings(path: Path, key: str | None = None) -> Tensor:
         array = arrays[_choose(list(arrays), key, path)]
     if array.ndim != 2 or array.dtype.kind not in "fiu" or 0 in array.shape:
         raise ValueError(f"{path}: embeddings must be numbers [rows, dimensions]; got {_shape(array)}")
-    exact = np.can_cast(array.dtype, np.float32)  # which cannot hold every int32
+    exact = np.can_cast(array.dtype, np.float32)  # float32 cannot hold every int32
     return torch.from_numpy(array.astype(np.float32 if exact else np.float64))
 
 

@@ -46,7 +46,7 @@ def read_folder(root: Path, depth: int | None = None) -> Listing:
 def _refuse_half_named(
     root: Path, images: Sequence[str], splits: Mapping[str, str], depth: int | None
 ) -> None:
-    """Stop where folders look like splits, but are not named after one; `depth` says that they are none."""
+    """Stop where folders look like splits, but are not named after one; `depth` makes them classes."""
     tops = sorted({_top(path) for path in images if "/" in path})
     with_images = {_top(path) for path in images if path.count("/") == 1}
     alike = [top for top in tops if top not in {*splits, *with_images} and _words(top) & SPLIT_NAMES.keys()]

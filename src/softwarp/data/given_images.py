@@ -38,7 +38,7 @@ class GivenImages:
                 with self._loading:  # the same object may be there twice, and read by two threads
                     picture.load()
                 return as_rgb(picture)
-            except OSError as error:  # of the file that it was opened from
+            except OSError as error:  # the file that it was opened from cannot be read
                 raise ValueError(str(error)) from None
         if isinstance(picture, np.ndarray):
             return as_rgb(Image.fromarray(picture.squeeze(2) if picture.shape[2:] == (1,) else picture))

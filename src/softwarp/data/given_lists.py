@@ -27,7 +27,7 @@ def write_list(data: Any, file: Path) -> Path:
 def _columns(data: Any) -> dict[str, list[str]]:
     """Path and label, perhaps split, of every image."""
     given: dict[str, Iterable[Any]]
-    if hasattr(data, "columns"):  # of pandas, polars and others
+    if hasattr(data, "columns"):  # a DataFrame of pandas, polars or others
         given = {name: data[name] for name in COLUMNS if name in data.columns}
         if missing := [name for name in COLUMNS[:2] if name not in given]:
             there = ", ".join(map(str, data.columns))
@@ -36,8 +36,8 @@ def _columns(data: Any) -> dict[str, list[str]]:
         given = dict(zip(COLUMNS, data, strict=False))
     else:
         raise ValueError(
-            f"a {type(data).__name__} is no images; give a folder, a CSV file, a DataFrame with columns path "
-            "and label, a pair (paths, labels), or a recipe"
+            f"a {type(data).__name__} is not a set of images; give a folder, a CSV file, a DataFrame "
+            "with columns path and label, a pair (paths, labels), or a recipe"
         )
     columns = {name: [str(each) for each in column] for name, column in given.items()}
     counts = {name: len(column) for name, column in columns.items()}

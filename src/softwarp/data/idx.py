@@ -12,7 +12,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
     Raises:
         FileNotFoundError: if neither is there.
-        ValueError: if the file is no idx file of bytes, or cut short.
+        ValueError: if the file is not an idx file of bytes, or is cut short.
     """
     packed = path.with_name(f"{path.name}.gz")
     try:
@@ -20,7 +20,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     except EOFError:
         raise ValueError(f"{packed} is cut short: fetch it again") from None
     if content[:3] != b"\0\0\x08":
-        raise ValueError(f"{path} is no idx file of bytes")
+        raise ValueError(f"{path} is not an idx file of bytes")
     sizes = np.frombuffer(content, ">i4", content[3], offset=4)
     pixels = np.frombuffer(content, np.uint8, offset=4 + 4 * len(sizes))
     if pixels.size != sizes.prod():

@@ -39,7 +39,7 @@ HEIC_SUFFIXES = frozenset(suffix for suffix, kind in KINDS.items() if kind == "H
 FORMAT = 2  # raise it when the files or their pixels change
 UNUSED = 30 * 24 * 3600  # seconds after which a cache is removed
 
-CAUSES = {  # of an OSError
+CAUSES = {  # why an OSError was raised
     errno.ENOSPC: "no space",
     errno.EDQUOT: "no space",
     errno.EACCES: "no write permission",
@@ -48,7 +48,7 @@ CAUSES = {  # of an OSError
 }
 OURS = re.compile(
     r"[0-9a-f]{32}\.(npz|pixels)|\.[0-9a-f]{32}\.(npz|pixels)\.\w+"
-)  # or what a killed process left
+)  # a cache, or what a killed process left of one
 
 Value = TypeVar("Value")
 

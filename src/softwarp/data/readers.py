@@ -37,7 +37,7 @@ class Listing(NamedTuple):
     names: Sequence[str]
     splits: Sequence[str] | None  # one per image; None if the source has none
     notes: Sequence[str] = ()  # what was left out, one line each
-    pack: Pack | None = None  # that holds the images, if they are no files of their own
+    pack: Pack | None = None  # holds the images, if they are not files of their own
     shards: NDArray[np.int32] | None = None  # the file of the pack that each image is in, if there are many
 
 

@@ -4,7 +4,7 @@ A record is one or more parts, each `magic, kind << 29 | length` (two little-end
 bytes, padded to a multiple of four. Kind 0 is a whole record; 1, 2 and 3 are the first, a middle and the
 last part of one whose content held the magic number, which was cut out there. The content is a header `flag,
 label, id, id2` (`IfQQ`), `flag` more labels (float32) if flag is not 0, then the image file. Lines of the
-index are `key<tab>offset`. If record 0 has a flag, it is no image: keys 1 to its first label, exclusive,
+index are `key<tab>offset`. If record 0 has a flag, it is not an image: keys 1 to its first label, exclusive,
 are.
 
 Every read names its place in the file itself (`pread`), so forked workers can share the handle. The file is

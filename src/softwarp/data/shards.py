@@ -126,7 +126,7 @@ def check_free(root: Path) -> None:
         raise ValueError(f"{root} holds packed images already; choose another folder")
     left = sorted(root.glob("shard-*.tar"))
     if left and not (root / ABOUT).exists():
-        raise ValueError(f"{left[0]} may be of another tool: there is no {ABOUT}; choose another folder")
+        raise ValueError(f"{left[0]} may come from another tool: there is no {ABOUT}; choose another folder")
 
 
 def write_shards(

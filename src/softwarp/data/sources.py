@@ -74,11 +74,11 @@ class Source:
     train_items: Items
     query_items: Items
     gallery_items: Items | None
-    sha256: str  # of the pixels (glyphs), or of the list of files and labels
+    sha256: str  # hash of the pixels (glyphs), or of the list of files and labels
     notes: tuple[str, ...]  # what was left out or is missing, one line each
-    protocol: str  # in a line: which classes and images train, and which are judged
+    protocol: str  # one line: which classes and images train, and which are judged
     closed: bool  # whether the classes that are judged train, too
-    kept: Images | None = None  # of training classes, held out; they search `plain`, and have `kept_labels`
+    kept: Images | None = None  # held out of training classes; they search `plain`, labels `kept_labels`
     kept_labels: Tensor | None = None
     shards: Tensor | None = None  # the file that each training image is in, if they are packed into several
 

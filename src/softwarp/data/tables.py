@@ -39,7 +39,7 @@ class ImageTable:
     names: tuple[str, ...]
     splits: tuple[str, ...] | None  # one of SPLITS per image; None if the source has none
     notes: tuple[str, ...] = ()  # what was left out or is missing, one line each
-    pack: Pack | None = None  # that holds the images, if they are no files of their own
+    pack: Pack | None = None  # holds the images, if they are not files of their own
     shards: NDArray[np.int32] | None = None  # the file of the pack that each image is in, if there are many
 
 
@@ -130,7 +130,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def _is_there(entry: os.DirEntry[str]) -> bool:
-    """Whether a name leads to anything but a folder; a pipe is no missing file, but a broken image."""
+    """Whether a name leads to anything but a folder; a pipe is not a missing file, but a broken image."""
     try:
         return entry.is_file() or (not entry.is_dir() and Path(entry.path).exists())
     except OSError:  # a link to itself

@@ -12,7 +12,7 @@ from softwarp.data.decode import SUFFIXES
 from softwarp.files import printable
 
 LEFT_BY_ARCHIVES = "__MACOSX"
-KINDS_SHOWN = 10  # of files that are no images
+KINDS_SHOWN = 10  # kinds of files that are not images
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Tree:
     others: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)  # files and folders whose names start with a dot
     archives: list[str] = field(default_factory=list)  # folders that an archive program left
-    links: list[str] = field(default_factory=list)  # to folders, not followed
+    links: list[str] = field(default_factory=list)  # links to folders, which are not followed
 
     def add(self, folder: str, files: Sequence[str]) -> None:
         for name in files:
@@ -35,7 +35,7 @@ class Tree:
             place.append(_join(folder, name))
 
     def left_out(self) -> list[str]:
-        """Return what is no image, or not looked at, one line for each kind."""
+        """Return what is not an image, or was not looked at, one line for each kind."""
         notes = []
         if self.archives:
             notes.append(f"folders that an archive program left, left out: {_count(self.archives)}")

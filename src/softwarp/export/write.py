@@ -109,12 +109,9 @@ def upload(model: "EmbeddingModel", name: str, *, licence: str | None = None) ->
 
 def run_of(model: "EmbeddingModel") -> Run:
     """Return the run that a model comes from; a ValueError if it comes from none."""
-    run = Run(Path(model.source or "a model from no run"))
-    try:
-        run.result()
-    except (OSError, ValueError) as error:
-        raise ValueError(f"only the model of a run has a model card; {error}") from None
-    return run
+    if model.folder is None:
+        raise ValueError("only the model of a run has a model card; load it from its run folder")
+    return Run(model.folder)
 
 
 def refuse_other(place: Path, forward: Forward, model: "EmbeddingModel", images: Images) -> Check:

@@ -22,7 +22,7 @@ from softwarp.files import check_writable, write_json, write_text
 from softwarp.recipe.load import DEFAULT, load_recipe
 from softwarp.recipe.overrides import dump_recipe
 from softwarp.recipe.schema import Recipe
-from softwarp.tables import write_table
+from softwarp.tables import counted, write_table
 from softwarp.training.own_recipe import recipe_for
 from softwarp.training.step_batches import Room, divide_able, fit_batches, room_of
 from softwarp.tuning.search import judged_recipe, with_settings
@@ -49,7 +49,8 @@ class Planned:
     def lines(self) -> tuple[str, str]:
         """Return in words what it takes, and which batches it draws."""
         cost = (
-            f"{len(self.recipes)} losses x ({self.plan.trials} trials + {self.seeds} seeds): {self.plan.cost}"
+            f"{counted(len(self.recipes), 'loss', 'losses')} x ({counted(self.plan.trials, 'trial')} + "
+            f"{counted(self.seeds, 'seed')}): {self.plan.cost}"
         )
         first = next(iter(self.recipes.values()))
         searched = judged_recipe(first, objective="map@r", prune=True)

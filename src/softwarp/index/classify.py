@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.index.faiss_index import SPARE, nearest, scan
-from softwarp.index.insights import Distances, Searched, numbered_classes, vote
+from softwarp.index.insights import Distances, SearchedIndex, numbered_classes, vote
 from softwarp.index.results import Answer, Answers
 from softwarp.index.store import Rows, Vectors
 from softwarp.index.updates import as_stored
@@ -49,7 +49,7 @@ class Calibration:
 
 
 def calibrate(
-    index: Searched, k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
+    index: SearchedIndex, k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
 ) -> Calibration:
     """Return the threshold below which at most that share of the images of known classes lies.
 
@@ -96,7 +96,7 @@ def calibrate(
 
 
 def classify(
-    index: Searched,
+    index: SearchedIndex,
     queries: Vectors,
     k: int = 10,
     *,
@@ -139,14 +139,16 @@ def classify(
     return Answers(tuple(answers))
 
 
-def _classes(index: Searched) -> tuple[list[str], Rows]:
+def _classes(index: SearchedIndex) -> tuple[list[str], Rows]:
     names, labels = numbered_classes(index)
     if not names:
         raise ValueError(f"{index.folder} has no classes; put its images into a folder per class")
     return names, labels
 
 
-def _nearest_with_class(index: Searched, labels: Rows, queries: Vectors, k: int) -> tuple[Rows, Distances]:
+def _nearest_with_class(
+    index: SearchedIndex, labels: Rows, queries: Vectors, k: int
+) -> tuple[Rows, Distances]:
     """Ids and distances of the nearest images that have a class."""
     if (labels >= 0).all():
         return index.nearest(queries, k)
@@ -196,7 +198,9 @@ def _judged(labels: Rows) -> Rows:
     return rows
 
 
-def _judge(index: Searched, labels: Rows, rows: Rows, k: int, *, with_own: bool) -> tuple[Distances, Flags]:
+def _judge(
+    index: SearchedIndex, labels: Rows, rows: Rows, k: int, *, with_own: bool
+) -> tuple[Distances, Flags]:
     """How sure the answer for each row is, with the others of its class or without, and if it is right."""
     vectors, classes = np.ascontiguousarray(index.vectors), int(labels.max()) + 1
     sureness, right = np.zeros(len(rows)), np.zeros(len(rows), bool)

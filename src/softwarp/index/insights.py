@@ -24,7 +24,7 @@ EDGE = 3.0  # the last of k neighbours votes with exp(-3) of the weight of one a
 Distances = NDArray[np.float64]
 
 
-class Searched(Protocol):
+class SearchedIndex(Protocol):
     """What is asked of an index here."""
 
     @property
@@ -43,7 +43,9 @@ class Searched(Protocol):
     def nearest(self, queries: Vectors, k: int) -> tuple[Rows, Distances]: ...
 
 
-def duplicates(index: Searched, threshold: float | None = None, *, on_event: OnEvent | None = None) -> Groups:
+def duplicates(
+    index: SearchedIndex, threshold: float | None = None, *, on_event: OnEvent | None = None
+) -> Groups:
     """Return groups of images of which each is within `threshold` of another one in its group.
 
     Args:
@@ -61,7 +63,7 @@ def duplicates(index: Searched, threshold: float | None = None, *, on_event: OnE
     return _listed(index, surest_first, threshold)
 
 
-def outliers(index: Searched, k: int = 10, *, on_event: OnEvent | None = None) -> Outliers:
+def outliers(index: SearchedIndex, k: int = 10, *, on_event: OnEvent | None = None) -> Outliers:
     """Return the images that their neighbours would label otherwise, the surest first.
 
     The k nearest images vote, each with the weight exp(-3 (d / d_k)^2), d_k being the distance of the last
@@ -86,7 +88,7 @@ def outliers(index: Searched, k: int = 10, *, on_event: OnEvent | None = None) -
 
 
 def clusters(
-    index: Searched, *, k: int = 10, fineness: float = FINENESS, on_event: OnEvent | None = None
+    index: SearchedIndex, *, k: int = 10, fineness: float = FINENESS, on_event: OnEvent | None = None
 ) -> Groups:
     """Return groups of similar images, the largest first, whatever their labels; each image is in one.
 
@@ -111,7 +113,7 @@ def clusters(
     return _listed(index, sorted(typical_first, key=lambda group: (-len(group.ids), group.ids)))
 
 
-def neighbours(index: Searched, k: int, *, on_event: OnEvent | None = None) -> tuple[Rows, Distances]:
+def neighbours(index: SearchedIndex, k: int, *, on_event: OnEvent | None = None) -> tuple[Rows, Distances]:
     """Return rows and distances [N, k] of the nearest other images of every image; fewer if it has fewer."""
     every = np.arange(len(index))
     parts = []
@@ -124,7 +126,7 @@ def neighbours(index: Searched, k: int, *, on_event: OnEvent | None = None) -> t
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def numbered_classes(index: Searched) -> tuple[list[str], Rows]:
+def numbered_classes(index: SearchedIndex) -> tuple[list[str], Rows]:
     """Return the names of classes, ascending, and the number of each image's class; -1 for none."""
     labels = [item.label for item in index.items]
     names = sorted({label for label in labels if label is not None})
@@ -151,7 +153,7 @@ def _weights(distances: Distances) -> Distances:
     return np.asarray(np.exp(-EDGE * (distances / furthest) ** 2))
 
 
-def _nearest_others(index: Searched, rows: Rows, k: int) -> tuple[Rows, Distances]:
+def _nearest_others(index: SearchedIndex, rows: Rows, k: int) -> tuple[Rows, Distances]:
     """The nearest images of some rows, themselves left out."""
     ids, distances = index.nearest(index.vectors[rows], k + 1)
     found = np.searchsorted(index.ids, ids)
@@ -161,7 +163,7 @@ def _nearest_others(index: Searched, rows: Rows, k: int) -> tuple[Rows, Distance
     return found[~itself].reshape(shape), distances[~itself].reshape(shape)
 
 
-def _near(index: Searched, distances: Distances) -> float:
+def _near(index: SearchedIndex, distances: Distances) -> float:
     """The default threshold, in the units of the index."""
     if not distances.size:
         return 0.0
@@ -169,7 +171,7 @@ def _near(index: Searched, distances: Distances) -> float:
     return float(share * np.quantile(distances[:, 0], 0.75))
 
 
-def _pairs(index: Searched, found: Rows, distances: Distances, threshold: float) -> Rows:
+def _pairs(index: SearchedIndex, found: Rows, distances: Distances, threshold: float) -> Rows:
     """All pairs [P, 2] of rows within the threshold; where ten neighbours all are, more are searched."""
     pairs, rows, k = [], np.arange(len(found)), found.shape[1]
     while True:
@@ -196,7 +198,7 @@ def _components(pairs: Rows, size: int) -> list[Rows]:
     return [rows for rows in groups if len(rows) > 1]
 
 
-def _listed(index: Searched, groups: Sequence[ImageGroup], threshold: float | None = None) -> Groups:
+def _listed(index: SearchedIndex, groups: Sequence[ImageGroup], threshold: float | None = None) -> Groups:
     """Groups, and a row for each of their images."""
     items = iter(index.store.items([number for group in groups for number in group.ids]))
     rows = [
@@ -207,14 +209,14 @@ def _listed(index: Searched, groups: Sequence[ImageGroup], threshold: float | No
     return Groups(tuple(rows), tuple(groups), threshold, index.store.thumbnails)
 
 
-def _group(index: Searched, rows: Rows) -> ImageGroup:
+def _group(index: SearchedIndex, rows: Rows) -> ImageGroup:
     points = index.vectors[rows].astype(np.float64)
     distances = np.linalg.norm(points - points[0], axis=1)
     distances = distances**2 / 2 if index.distance == "cosine" else distances
     return ImageGroup(index.ids[rows].tolist(), distances.tolist())
 
 
-def _by_centre(index: Searched, rows: Rows) -> Rows:
+def _by_centre(index: SearchedIndex, rows: Rows) -> Rows:
     """The rows of a group: the nearest to its mean, then the others by their distance to that one."""
     points = index.vectors[rows].astype(np.float64)
     first = np.linalg.norm(points - points.mean(axis=0), axis=1).argmin()

@@ -80,7 +80,7 @@ class Answer:
     distances: list[float] = field(repr=False)
 
 
-class Listing(Generic[Row]):
+class Findings(Generic[Row]):
     """What follows from `rows`, a sequence of dataclasses, as `collections.abc` has it for other methods.
 
     A column is shown unless its field says `repr=False`; a row with an `id` is drawn with its thumbnail.
@@ -130,7 +130,7 @@ class Listing(Generic[Row]):
 
 
 @dataclass(frozen=True, repr=False)
-class Neighbours(Listing[Neighbour]):
+class Neighbours(Findings[Neighbour]):
     """The nearest images of each query; as rows, those of all queries one after the other."""
 
     rows: tuple[Neighbour, ...]
@@ -175,7 +175,7 @@ class Neighbours(Listing[Neighbour]):
 
 
 @dataclass(frozen=True, repr=False)
-class Groups(Listing[Member]):
+class Groups(Findings[Member]):
     """Groups of images, near-duplicates or clusters; as rows, the images of all groups."""
 
     rows: tuple[Member, ...]
@@ -185,7 +185,7 @@ class Groups(Listing[Member]):
 
 
 @dataclass(frozen=True, repr=False)
-class Outliers(Listing[Outlier]):
+class Outliers(Findings[Outlier]):
     """Images that their neighbours would label otherwise, the surest first."""
 
     rows: tuple[Outlier, ...]
@@ -193,7 +193,7 @@ class Outliers(Listing[Outlier]):
 
 
 @dataclass(frozen=True, repr=False)
-class Answers(Listing[Answer]):
+class Answers(Findings[Answer]):
     """The classes of queries."""
 
     rows: tuple[Answer, ...]

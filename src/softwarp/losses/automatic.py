@@ -24,7 +24,7 @@ from softwarp.losses.distances import widen
 
 Auto = str  # "auto", or "auto:2" for twice that
 MARGIN = 1.0  # log-odds of the typical sample for its own class
-FLOOR = 0.5  # of the reach, the least gap: proxies that start anywhere show none yet
+FLOOR = 0.5  # share of the reach that is the least gap: proxies that start anywhere show no gap yet
 MEMORY = 50  # batches in the moving mean
 SAMPLED = 1024  # proxies that m and v are taken from at most, evenly spaced
 
@@ -111,7 +111,7 @@ def least_gap(gap: Tensor, variance: Tensor, num_classes: int) -> Tensor:
     [4.0, 6.0]
     """
     count = max(2, num_classes)
-    others = count / (count - 1) * variance - gap.square() / count  # its own proxy, nearer by a gap, left out
+    others = count / (count - 1) * variance - gap.square() / count  # without its own proxy, nearer by a gap
     return torch.maximum(gap, _wanted(num_classes) * others / gap)
 
 
@@ -178,7 +178,7 @@ class Lengths(nn.Module):
         self.gap += share * (gap - self.gap)
 
     def readings(self, scale: float | Auto, num_classes: int) -> dict[str, float]:
-        """Return the scale that the next batch meets; nothing if it is automatic and there was none yet."""
+        """Return the scale that the next batch meets; nothing if it is automatic and not measured yet."""
         if not isinstance(scale, str):
             return {"scale": scale}
         value = factor_of(scale) * self.scale(num_classes, float(self.reach)) if self.batches else None

@@ -45,10 +45,10 @@ class Card:
     year: int
     equation: str  # one line of plain text
     kind: Literal["proxies", "classifier", "pairs", "ranking", "graph"]
-    networks: str = ""  # what it trains in addition to proxies or a classifier, unused at test time
-    min_classes: int = 1  # that a batch needs
-    min_samples: int = 1  # of each class that a batch needs
-    training: Training  # as published
+    networks: str = ""  # trained beside proxies or a classifier, unused at test time
+    min_classes: int = 1  # fewest classes in a batch
+    min_samples: int = 1  # fewest samples of each class in a batch
+    training: Training  # how it was trained when published
     proxy_rate_ratio: float  # ours: that ratio where a recipe takes this loss, for Adam with its usual eps
     proxy_travel: float = (
         2.0  # ours: of phases that give the rate as travel, for proxies that start at random
@@ -110,7 +110,7 @@ class Shard:
     competing: int  # classes in the softmax, over all shards
     landmarks: Callable[[], Tensor]  # class vectors from all shards, evenly spaced and not many
     total: Callable[[Tensor], Tensor]  # the sum over shards, without a gradient
-    same: Callable[[Tensor], Tensor]  # what the first shard gives, for all of them
+    same: Callable[[Tensor], Tensor]  # returns the first shard's value on all of them
 
     def spread(self, values: Tensor) -> Tensor:
         """Return [N] with `values` [M] at the samples whose class is here, and 0 at the others."""

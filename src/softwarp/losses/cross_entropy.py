@@ -115,7 +115,7 @@ class CrossEntropyLoss(nn.Module):
         smoothing, others = self.label_smoothing, shard.competing - 1
         extra = None
         if smoothing and others:
-            sums = queries @ keys.sum(0) + bias.sum() - shard.spread(own)  # of the other classes' logits
+            sums = queries @ keys.sum(0) + bias.sum() - shard.spread(own)  # sums of the other classes' logits
             least = (1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(smoothing / others)
             extra = shard.spread(smoothing * own + least) - smoothing / others * sums
         return Terms(queries=queries, keys=keys, bias=bias, own=own, extra=extra)

@@ -76,7 +76,7 @@ class EuclideanSoftmaxLoss(nn.Module):
             check_batch(embeddings, self.proxies, labels)
         scale, reach = self._settle(embeddings, lambda: self.proxies)
         loss = fused_mean(embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=scale, delta=0.0)
-        if self.training and isinstance(self.scale, str):  # and the batch has proved good
+        if self.training and isinstance(self.scale, str):  # only now, as the batch has proved good
             variance = partial(distance_variance, embeddings, self.proxies)
             self.lengths.learn(mean_gap(embeddings, self.proxies, labels), reach, self.num_classes, variance)
         return loss

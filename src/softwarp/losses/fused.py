@@ -111,7 +111,7 @@ class _FusedSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # by create_graph=True: the gradients would pass for constants
+        if torch.is_grad_enabled():  # create_graph=True, for which the gradients would be constants
             raise ValueError(
                 "the fused warped softmax has no second derivatives; take the mean of warped_softmax_loss, "
                 "which has them, or leave out create_graph=True"

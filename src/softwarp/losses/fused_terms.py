@@ -74,7 +74,7 @@ class _FusedTerms(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # by create_graph=True: the gradients would pass for constants
+        if torch.is_grad_enabled():  # create_graph=True, for which the gradients would be constants
             raise ValueError("a sharded loss has no second derivatives; leave out create_graph=True")
         grads = [None if grad is None else grad * grad_loss for grad in ctx.saved_tensors]
         return (*grads, *[None] * 6)

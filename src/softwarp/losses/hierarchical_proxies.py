@@ -73,7 +73,7 @@ class HierarchicalProxiesLoss(nn.Module):
     torch.Size([])
     """
 
-    distance = "cosine"  # of the default; each instance has that of the loss it wraps
+    distance = "cosine"  # the default's; each instance has that of the loss it wraps
     class_vectors = "fine.proxies"
     card: ClassVar[Card] = Card(
         title="Hierarchical proxies",

@@ -8,7 +8,7 @@
 | d      | -         | -       | squared Euclidean distance between unit vectors |
 | 1 / T  | scale     | 9.0     | as in ProxyNCA++, whose code has this loss too; the paper has none |
 
-With its own proxy out of the denominator the loss is no cross entropy: it falls below zero, without
+With its own proxy out of the denominator the loss is not a cross-entropy: it falls below zero, without
 end as `scale` grows. Differs from the official code: none was published; the form in the code of
 ProxyNCA++ is followed, in log-space, where the constants of |z - q|^2 = 2 - 2 z.q cancel.
 """

@@ -311,7 +311,7 @@ class WarpedSoftmaxLoss(nn.Module):
             scale=scale,
             delta=self.delta,
         )
-        if self.training:  # and the batch has proved good
+        if self.training:  # only now, as the batch has proved good
             gap = partial(mean_gap, embeddings, self.proxies, labels)
             self._learn(alpha, reach, gap, partial(distance_variance, embeddings, self.proxies))
         return loss
@@ -372,7 +372,7 @@ class WarpedSoftmaxLoss(nn.Module):
         *_, missing, unexpected, errors = rest
         before = {name: self.get_buffer(name) for name in ("alpha", "k1", "k2")}
         rest_before = self.get_extra_state()
-        for name, buffer in before.items():  # as they were saved: one number, or one for each class
+        for name, buffer in before.items():  # with the shape they were saved in: one number, or one per class
             if (saved := state_dict.get(prefix + name)) is not None:
                 self.register_buffer(name, buffer.new_empty(saved.shape))
         loaded = False

@@ -32,7 +32,7 @@ def check_embeddings(embeddings: Array, name: str = "embeddings") -> Tensor:
         raise ValueError(f"{name} must be real numbers; got {tensor.dtype}")
     wide = tensor.dtype in (torch.float64, torch.int64, torch.int32)  # float32 cannot hold them
     tensor = tensor.double() if wide else tensor.float()
-    low, high = torch.aminmax(tensor, dim=1)  # which hand on NaN, and need no room for a table of flags
+    low, high = torch.aminmax(tensor, dim=1)  # they pass NaN on, and need no table of flags
     wrong = (~(low.isfinite() & high.isfinite())).nonzero().flatten().tolist()
     if wrong:
         shown = ", ".join(map(str, wrong[:5])) + (", ..." if len(wrong) > 5 else "")

@@ -20,9 +20,9 @@ from torch import Tensor
 from softwarp.metrics.scaling import exact_distances
 from softwarp.metrics.scores import Side, score_error, square_error
 
-LISTED_AT_ONCE = 1 << 17  # of a block where more matter, half is counted first: fewer are asked for then
+LISTED_AT_ONCE = 1 << 17  # scores; if more of a block matter, half is counted first, which leaves fewer
 DOUBTS_AT_ONCE = 1024  # pairs whose float64 rows are in cache together
-LOWEST_BIT = np.array([max(0, (byte & -byte).bit_length() - 1) for byte in range(256)])  # its place
+LOWEST_BIT = np.array([max(0, (byte & -byte).bit_length() - 1) for byte in range(256)])  # its place in a byte
 
 
 class Workspace(local):
@@ -47,7 +47,7 @@ class Workspace(local):
 class Rows:
     """A block of queries, their positives (nearest first), and how many others lie closer than each."""
 
-    places: slice  # of the queries, in the order of classes
+    places: slice  # where the queries are, in the order of classes
     scores: Tensor  # [rows, slots] of the positives, in float64, off by `square_error`; -inf for no more
     positives: Tensor  # [rows, slots] gallery index
     closer: Tensor  # [rows, slots] others that are closer, without those in doubt

@@ -10,7 +10,7 @@ from torch import Tensor
 from softwarp.metrics.checks import Array, Labels, check_labels, numbered
 from softwarp.metrics.neighbours import nearest_neighbours
 
-PAIRS_AT_ONCE = 1 << 24  # of neighbours that are compared with each other
+PAIRS_AT_ONCE = 1 << 24  # pairs of neighbours that are compared at a time
 
 
 def knn_per_query(

@@ -78,7 +78,7 @@ class Embedder(nn.Module):
         own = self.backbone.mean, self.backbone.std
         for prefix, values in (("", own), ("train_", IMAGENET if train_normalization == "imagenet" else own)):
             for name, value in zip(("mean", "std"), values, strict=True):
-                # on 0..255, so that normalising is one subtraction and one division
+                # scaled to 0..255, so that normalising is one subtraction and one division
                 scale = torch.tensor(value).mul(255).view(1, -1, 1, 1)
                 self.register_buffer(prefix + name, scale, persistent=False)
         self.freeze_batch_norm = freeze_batch_norm

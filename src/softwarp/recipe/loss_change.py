@@ -9,7 +9,7 @@ from softwarp.losses.own_file import whole_name
 from softwarp.recipe.overrides import change_loss
 from softwarp.recipe.schema import parse_recipe
 
-LARGE_EPS = 0.1  # of an optimizer: with it Adam is nearly SGD with momentum, and learning rates are large
+LARGE_EPS = 0.1  # an optimizer's eps that makes Adam nearly SGD with momentum, with large learning rates
 
 
 def explain_change(settings: dict[str, Any], name: str) -> list[str]:

@@ -32,30 +32,33 @@ TRAVELLING = ("adam", "adamw", "rmsprop")  # optimizers whose steps have a known
 class DataPart(Part):
     """Which images, and how they are prepared for the model."""
 
-    name: Literal["glyphs", "cub", "cars", "sop", "inshop", "folder", "csv", "records", "shards"] = "glyphs"
-    root: str | None = Field(
-        None, description="folder of the data set, or the CSV file; not needed for glyphs"
+    name: Literal["glyphs", "cub", "cars", "sop", "inshop", "folder", "csv", "records", "shards"] = Field(
+        "glyphs", description="the data set or its layout (data.md); glyphs are built in"
     )
+    root: str | None = Field(None, description="the data set's folder, or the CSV file; glyphs need none")
     depth: int | None = Field(
-        None, ge=1, description="layout folder: how many folders name the class, at most; default all"
+        None, ge=1, description="layout folder: how many folders name the class, at most; null: all of them"
     )
     max_classes: int | None = Field(
-        None, ge=2, description="upper limit for training and for evaluation classes"
+        None, ge=2, description="trains on at most this many classes, and judges at most this many"
     )
     train_transform: Literal["random_resized_crop", "resize_random_crop", "none"] = Field(
-        "random_resized_crop", description="none: as in evaluation, without crops and flips at random"
+        "random_resized_crop",
+        description="how training images are cropped; none: as in evaluation, without random crops or flips",
     )
-    resize: int = Field(256, ge=1, description="shorter side before the crop")
-    crop: int = Field(224, ge=1, description="side of what the model sees")
-    scale: tuple[float, float] = Field((0.08, 1.0), description="area of a random_resized_crop")
+    resize: int = Field(256, ge=1, description="shorter side in pixels, before the crop")
+    crop: int = Field(224, ge=1, description="side in pixels of the square that the model sees")
+    scale: tuple[float, float] = Field(
+        (0.08, 1.0), description="smallest and largest share of the area that random_resized_crop takes"
+    )
     color_jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] | None = Field(
         None, description="how much brightness, contrast, saturation and hue vary at random"
     )
     erase: Share = Field(0.0, description="share of training images with a random rectangle erased")
-    cache: bool = Field(False, description="decode and resize once, keep the pixels in the cache folder")
+    cache: bool = Field(False, description="decode and resize once, and keep the pixels in the cache folder")
     strict: bool = Field(False, description="stop at a broken image instead of skipping and counting it")
     workers: int | None = Field(
-        None, ge=0, description="processes that decode; chosen automatically by default"
+        None, ge=0, description="processes that decode images; null: chosen for the machine"
     )
 
     def uncached(self) -> "DataPart":
@@ -78,20 +81,36 @@ class DataPart(Part):
 class ModelPart(Part):
     """backbone -> pooling -> linear, with a layer norm before or after the linear layer."""
 
-    backbone: str = "small_conv"
-    pretrained: bool | str = Field(False, description="true: ImageNet weights; or a file with weights")
-    embedding_size: int = Field(128, ge=1, le=65536)
-    pooling: Literal["max+avg", "avg", "max", "gem"] = "max+avg"
-    norm: Literal["before", "after", "none"] = "before"
-    head: Literal["linear", "none"] = Field("linear", description="none: the pooled features as they are")
-    head_init: Literal["kaiming", "default", "pca"] = Field(
-        "kaiming", description="pca: principal directions of the training images' features"
+    backbone: str = Field(
+        "small_conv",
+        description="the network: small_conv, efficientnet_lite0, bn_inception, iresnet18 to iresnet100, or "
+        "any timm name",
     )
-    freeze_batch_norm: bool = False
+    pretrained: bool | str = Field(False, description="true: ImageNet weights; or a file with weights")
+    embedding_size: int = Field(
+        128, ge=1, le=65536, description="dimensions of an embedding; with head none, of the pooled features"
+    )
+    pooling: Literal["max+avg", "avg", "max", "gem"] = Field(
+        "max+avg", description="how the feature map becomes one vector"
+    )
+    norm: Literal["before", "after", "none"] = Field(
+        "before", description="where the layer norm stands: before the linear layer, after it, or nowhere"
+    )
+    head: Literal["linear", "none"] = Field(
+        "linear", description="the last layer; none: the pooled features are the embedding"
+    )
+    head_init: Literal["kaiming", "default", "pca"] = Field(
+        "kaiming",
+        description="how the linear layer starts; pca: at the principal directions of the training images' "
+        "features",
+    )
+    freeze_batch_norm: bool = Field(
+        False, description="leave batch norm as it is; for fine-tuning with small batches"
+    )
     train_normalization: Literal["same", "imagenet"] = Field(
         "same",
-        description="imagenet: ImageNet's mean and deviation of pixels while training; evaluation has the "
-        "backbone's own",
+        description="imagenet: normalise pixels by ImageNet's mean and deviation while training; evaluation "
+        "keeps the backbone's own",
     )
 
     @model_validator(mode="after")
@@ -102,25 +121,29 @@ class ModelPart(Part):
 
 
 class LossPart(Part):
-    name: str = Field(description="as `softwarp losses` lists it, or your own: FILE.py:CLASS")
+    """Which loss, and its settings."""
+
+    name: str = Field(description="a loss that `softwarp losses` lists, or your own: FILE.py:CLASS")
     code: str | None = Field(
-        None, description="SHA-256 of that FILE, written by runs; one that has changed is refused"
+        None, description="SHA-256 of that FILE, which runs write; a file that has changed is refused"
     )
     proxy_init: Literal["means"] | None = Field(
-        None, description="means: proxies start at the class means of the first embeddings"
+        None, description="means: proxies start at the class means of the untrained model's embeddings"
     )
     sharded: bool = Field(
-        False, description="divide the classes over processes, for a softmax over very many of them"
+        False, description="divide the classes over the processes, for a softmax over very many of them"
     )
     sample_rate: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="sharded: share of all classes, those of the batch included, that a step takes into "
-        "account; momentum and decay leave the rest alone",
+        description="with sharded: the share of all classes, those of the batch included, that a step takes "
+        "into account; the other rows are left alone",
     )
     weight: float = Field(1.0, gt=0, description="multiplies the loss, and so its gradients")
-    settings: dict[str, bool | int | float | str | list[int | float]] = {}
+    settings: dict[str, bool | int | float | str | list[int | float]] = Field(
+        {}, description="the loss's own settings; `softwarp losses NAME` lists them with their defaults"
+    )
 
     @model_validator(mode="after")
     def _samples_what_is_sharded(self) -> "LossPart":
@@ -143,20 +166,20 @@ class LossPart(Part):
 
 
 class BatchPart(Part):
-    """`classes` x `samples`, by default 32 x 4, or `size` random images."""
+    """What a batch holds: `classes` x `samples`, or `size` random images."""
 
     classes: int | None = Field(None, ge=1, description="classes in a batch")
     samples: int | None = Field(None, ge=1, description="samples of each class in a batch")
-    size: int | None = Field(None, ge=1, description="random images, instead of classes x samples")
+    size: int | None = Field(None, ge=1, description="random images in a batch, instead of classes x samples")
     draw: Literal["rounds", "independent"] = Field(
         "rounds",
-        description="rounds: every class comes once before any comes again; independent: classes of each "
-        "batch drawn anew, and small classes give what they have, as the paper's authors do",
+        description="rounds: every class comes once before any comes again; independent: each batch draws "
+        "its classes anew, and small classes give what they have, as in the authors' code",
     )
     per_epoch: int | None = Field(
-        None, ge=1, description="batches in an epoch; default: as many as show nearly every image once"
+        None, ge=1, description="batches in an epoch; null: as many as show nearly every image once"
     )
-    accumulate: int = Field(1, ge=1, description="equal pieces in which a batch is processed")
+    accumulate: int = Field(1, ge=1, description="number of equal pieces in which a batch is processed")
 
     @model_validator(mode="before")
     @classmethod
@@ -184,23 +207,38 @@ class BatchPart(Part):
 
 
 class OptimizerPart(Part):
-    """The authors use Adam with eps = 1, which makes it nearly SGD with momentum."""
+    """How weights are updated. The authors' Adam has eps = 1, which makes it nearly SGD with momentum."""
 
-    name: Literal["adam", "adamw", "radam", "rmsprop", "sgd"] = "adam"
-    eps: float = Field(1e-8, gt=0, description="for all but sgd")
-    momentum: float = Field(0.9, ge=0, lt=1, description="for sgd and rmsprop")
-    nesterov: bool = Field(False, description="for sgd")
-    weight_decay: float = Field(0.0, ge=0)
+    name: Literal["adam", "adamw", "radam", "rmsprop", "sgd"] = Field("adam", description="the optimizer")
+    eps: float = Field(1e-8, gt=0, description="added to the denominator of a step; every optimizer but sgd")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd and rmsprop")
+    nesterov: bool = Field(False, description="Nesterov's momentum for sgd")
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        description="weight decay of the model, and of the proxies unless proxy_weight_decay is given",
+    )
     proxy_weight_decay: float | None = Field(
-        None, ge=0, description="of everything the loss owns; default: weight_decay"
+        None, ge=0, description="weight decay of everything the loss owns; null: the same as weight_decay"
     )
-    clip_value: float | None = Field(10.0, gt=0, description="clips gradients by value, model only")
-    clip_norm: float | None = Field(None, gt=0, description="clips their norm over the model; model only")
-    average: float | None = Field(None, gt=0, lt=1, description="decay of a moving average of the weights")
+    clip_value: float | None = Field(
+        10.0, gt=0, description="limits each entry of the model's gradient; null: no limit"
+    )
+    clip_norm: float | None = Field(
+        None, gt=0, description="limits the norm of the model's whole gradient, in place of clip_value"
+    )
+    average: float | None = Field(
+        None, gt=0, lt=1, description="decay of a moving average of the weights, which is what is evaluated"
+    )
     wise_ft: float | None = Field(
-        None, gt=0, lt=1, description="evaluate start + wise_ft x (trained - start), weight by weight"
+        None,
+        gt=0,
+        lt=1,
+        description="evaluate and save start + wise_ft x (trained - start), weight by weight",
     )
-    l2_sp: float = Field(0.0, ge=0, description="weight decay towards the start of the run, not to zero")
+    l2_sp: float = Field(
+        0.0, ge=0, description="weight decay towards the weights at the start of the run instead of zero"
+    )
 
     @model_validator(mode="after")
     def _clips_once(self) -> "OptimizerPart":
@@ -212,35 +250,45 @@ class OptimizerPart(Part):
 class Phase(Part):
     """A stretch of training; `loss_settings` takes effect at its start."""
 
-    epochs: int = Field(ge=0, description="0 trains nothing: the initial model is evaluated")
-    learning_rate: float = Field(gt=0, description="of the backbone")
-    head_learning_rate: float | None = Field(None, gt=0, description="default: that of the backbone")
-    proxy_learning_rate: float | None = Field(None, gt=0, description="of everything the loss owns")
+    epochs: int = Field(
+        ge=0, description="epochs of the phase; 0 trains nothing, and the initial model is evaluated"
+    )
+    learning_rate: float = Field(gt=0, description="learning rate of the backbone")
+    head_learning_rate: float | None = Field(
+        None, gt=0, description="learning rate of the head; null: the backbone's"
+    )
+    proxy_learning_rate: float | None = Field(
+        None, gt=0, description="learning rate of everything the loss owns; give this or proxy_travel"
+    )
     proxy_travel: float | None = Field(
         None,
         gt=0,
-        description="in place of proxy_learning_rate, for adam, adamw and rmsprop: how far proxies may move "
-        "per epoch (or 32 steps, if that is more), in units of how far embeddings are from their centre",
+        description="how far a proxy may move per epoch (or per 32 steps, if an epoch has fewer), in units "
+        "of the embeddings' reach; for adam, adamw and rmsprop",
     )
     network_learning_rate: float | None = Field(
-        None, gt=0, description="of the network that hist and intra_batch train; default: that of proxies"
+        None,
+        gt=0,
+        description="learning rate of the networks that hist and intra_batch train; null: the proxies'",
     )
-    freeze_backbone: bool = Field(False, description="train head and loss alone: a warm-up")
+    freeze_backbone: bool = Field(False, description="train the head and the loss alone, as a warm-up")
     warm_up_steps: int = Field(0, ge=0, description="batches over which rates rise linearly from zero")
-    schedule: Literal["constant", "step", "cosine", "plateau", "polynomial"] = "constant"
+    schedule: Literal["constant", "step", "cosine", "plateau", "polynomial"] = Field(
+        "constant", description="how the rates fall during the phase"
+    )
     step_epochs: int = Field(10, ge=1, description="schedule step: epochs between drops")
-    gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor per drop")
+    gamma: float = Field(0.1, gt=0, lt=1, description="schedules step and plateau: factor of each drop")
     power: float = Field(2.0, gt=0, description="schedule polynomial: rates fall as (1 - share done)^power")
     span: tuple[float, float] | None = Field(
         None,
-        description="schedule polynomial: epochs before this phase, and of the whole decay, if it lasts for "
-        "several phases; default: this phase alone",
+        description="schedule polynomial over several phases: epochs of the decay before this phase, and in "
+        "all; null: this phase alone",
     )
     plateau: int = Field(
         4, ge=1, description="schedule plateau: validations without improvement before a drop"
     )
     loss_settings: dict[str, float | Annotated[str, Field(pattern="^auto(:.+)?$")]] = Field(
-        {}, description="settings of the loss from here on; auto measures those that can be measured"
+        {}, description="settings of the loss from this phase on; auto measures those that can be measured"
     )
 
     @model_validator(mode="after")
@@ -260,38 +308,46 @@ class Phase(Part):
 
 
 class EvaluationPart(Part):
-    """Test classes are evaluated once, at the end; only validation classes may guide training."""
+    """What is held out and measured. Test classes are judged once, at the end, and never guide training."""
 
-    split: Literal["validation", "test"] = "validation"
-    ks: tuple[Annotated[int, Field(ge=1)], ...] = (1, 2, 4, 8)
+    split: Literal["validation", "test"] = Field(
+        "validation", description="what is judged: held-out training classes, or the test classes"
+    )
+    ks: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 2, 4, 8), description="the K of Recall@K")
     clustering: bool = Field(True, description="also compute NMI and AMI at the end")
     every: int = Field(0, ge=0, description="epochs between evaluations on the validation classes; 0: none")
-    metric: str = Field("recall@1", description="metric that plateau and patience follow")
+    metric: str = Field("recall@1", description="the metric that plateau and patience follow")
     patience: int | None = Field(
         None, ge=1, description="validations without improvement before a phase ends early"
     )
-    avg_dtp_images: int = Field(2000, ge=0, description="training images used to measure AvgDTP; 0: none")
-    baseline: bool = Field(False, description="also measure the untrained model's pooled features")
+    avg_dtp_images: int = Field(
+        2000, ge=0, description="training images by which AvgDTP is measured; 0: none"
+    )
+    baseline: bool = Field(
+        False, description="also measure the untrained model's pooled features, for comparison"
+    )
     fold: int | None = Field(
         None,
         ge=0,
         description="train on every fold of the training classes except this one, counted from 0; split "
-        "validation judges the held-out fold, split test the test classes",
+        "validation judges that fold, split test the test classes",
     )
     folds: int = Field(4, ge=2, description="number of folds of the training classes")
     fold_seed: int | None = Field(
-        None, ge=0, description="shuffles classes before cutting them into folds; default: sorted order"
+        None,
+        ge=0,
+        description="seed that shuffles classes before they are cut into folds; null: sorted order",
     )
     fold_of: Literal["validation", "test"] = Field(
-        "test", description="folds are cut from the classes that this split, without folds, trains on"
+        "test", description="folds are cut from the classes that this split would train on without folds"
     )
     test_classes: Literal["given", "second_half", "none"] = Field(
         "given",
-        description="those of the data set, or the second half of all classes, whatever it says; none: all "
-        "classes train and nothing is judged",
+        description="given: those of the data set; second_half: the second half of all classes; none: all "
+        "classes train, and nothing is judged",
     )
     interpolations: tuple[Share, ...] = Field(
-        (), description="each look judges these shares of the way from the start (see wise_ft), too, by class"
+        (), description="shares of the way from the start (see wise_ft) that each validation judges as well"
     )
 
     def measured(self) -> list[str]:
@@ -314,7 +370,7 @@ class EvaluationPart(Part):
             self.fold_seed,
             self.fold_of,
             self.test_classes,
-            images=bool(self.interpolations),  # which are chosen by held-out classes and images
+            images=bool(self.interpolations),  # interpolations are chosen by held-out classes and images
         )
 
     @model_validator(mode="after")
@@ -344,7 +400,9 @@ class EvaluationPart(Part):
 class Recipe(Part):
     """All that a run is made from; `softwarp.load_recipe` reads one, `softwarp.train` trains it."""
 
-    paper: dict[str, Any] = Field({}, description="evidence from the literature, not settings")
+    paper: dict[str, Any] = Field(
+        {}, description="evidence for the recipe: published figures, sources, differences; no settings"
+    )
     data: DataPart = DataPart()
     model: ModelPart = ModelPart()
     loss: LossPart
@@ -352,10 +410,14 @@ class Recipe(Part):
     optimizer: OptimizerPart = OptimizerPart()
     phases: tuple[Phase, ...] = Field(min_length=1)
     evaluation: EvaluationPart = EvaluationPart()
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    checkpoint_minutes: float = Field(5.0, gt=0, description="between checkpoints within an epoch")
-    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
-    seed: int = Field(0, ge=0, lt=2**31)
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "fp32", description="precision of the network; losses compute in at least float32"
+    )
+    checkpoint_minutes: float = Field(5.0, gt=0, description="minutes between checkpoints within an epoch")
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = Field(
+        (), description="where else figures are logged"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="seed of weights, batches and augmentation")
 
     @model_validator(mode="after")
     def _travel_is_bounded(self) -> "Recipe":

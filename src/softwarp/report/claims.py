@@ -8,7 +8,7 @@ from softwarp.tables import Cell, Table, figure
 
 Verdict = Literal["held", "undecided", "not held"]
 WORST_FIRST: tuple[Verdict, ...] = ("not held", "undecided", "held")
-OUR_READING = "our reading"  # of a claim that the paper does not make in so many words
+OUR_READING = "our reading"  # marks a claim that the paper does not make in so many words
 SURE = 0.05  # a correlation is decided if chance alone gives one as large less often
 
 

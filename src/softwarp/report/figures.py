@@ -19,15 +19,15 @@ from softwarp.files import printable
 from softwarp.models.principal import principal_head
 from softwarp.report.page import Illustration
 
-LINES = ("-", "-.", ":")  # of further runs, once all colours are used; dashes are for alpha
-Histories = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # by title, of each seed: rows of epochs
+LINES = ("-", "-.", ":")  # for further runs, once all colours are used; dashes are for alpha
+Histories = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # title -> per seed, rows of epochs
 # What is drawn of an epoch, over all runs that have it.
 CURVES = {
     "loss": "training loss",
     "avg_dtp": "AvgDTP: mean distance to its own proxy",
     "map@r": "MAP@R on validation classes (%)",
 }
-WIDTH, HEIGHT, TILE = 640, 480, 26  # of a map, in its own units
+WIDTH, HEIGHT, TILE = 640, 480, 26  # size of a map and of its images, in its own units
 
 
 def curves(prefix: str, histories: Histories) -> list[Illustration]:

@@ -41,7 +41,7 @@ class ReportedRun:
         first, run = self.repeats.runs[0], self.runs[0]
         plan = (
             run.recipe().evaluation if run.started() else EvaluationPart()
-        )  # of seeds, only the table is left
+        )  # nothing but the table is left of sets of seeds
         folds = plan.fold is not None and first.split == "validation"
         fold = (plan.fold, plan.folds, plan.fold_seed, plan.fold_of) if folds else ()
         return first.data_sha256, first.split, first.classes.evaluated, plan.test_classes, fold

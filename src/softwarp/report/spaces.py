@@ -18,7 +18,7 @@ from softwarp.runs.run import EvaluatedImage, Run
 SHOWN = 4  # runs whose answers and maps are shown, the best by MAP@R
 NEIGHBOURS = 10
 QUERIES = {"best": 2, "median": 2, "worst": 4}
-PAIRS = 6  # of confused classes
+PAIRS = 6  # pairs of confused classes that are shown
 FACES = 8  # images of each of them
 MAPPED, EACH = 12, 16  # classes on a map, and images of each
 LARGE, SMALL = 80, 28  # pixels of pictures

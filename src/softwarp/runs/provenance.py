@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 # A rule is something whose change moves results although command, seed and recipe stay the same. Raise its
-# number with the change: tables of older results are refused (tests/docs/test_provenance.py) until they are
+# number with the change: tables of older results are refused (tests/tools/test_freshness.py) until they are
 # made again.
 RULES = {
     "automatic": 1,  # scale and alpha that the losses measure, from random proxies

@@ -80,17 +80,19 @@ def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
     def duplicates(start: Start = 0) -> answers.DuplicateList:
         """Groups of near-duplicates, the surest first, a hundred at a time."""
         index, job = jobs.of("duplicates", lambda index, on_event: index.duplicates(on_event=on_event))
-        groups = job.result.groups if job.result else []
+        status = job.status()  # first: what ends after it is not ready yet
+        groups = job.result.groups if job.result else ()
         page = groups[start : start + SHOWN]
         items = index.store.find(number for group in page for number in group.ids)
         pairs = (zip(group.ids, group.distances, strict=True) for group in page)
         shown = [answers.DuplicateGroup(images=lookup.neighbours(items, each)) for each in pairs]
-        return answers.DuplicateList(**job.status(), groups=shown, count=len(groups))
+        return answers.DuplicateList(**status, groups=shown, count=len(groups))
 
     @routes.get("/outliers")
     def outliers(start: Start = 0) -> answers.OutlierList:
         """Images whose neighbours are of another class, the surest first, a hundred at a time."""
         index, job = jobs.of("outliers", lambda index, on_event: index.outliers(on_event=on_event))
+        status = job.status()
         found = job.result.rows if job.result else ()
         corrected, page = labels.read(corrections), found[start : start + SHOWN]
         items = index.store.find(row.id for row in page)
@@ -104,7 +106,7 @@ def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
             for row in page
             if row.id in items
         ]
-        return answers.OutlierList(**job.status(), images=shown, count=len(found))
+        return answers.OutlierList(**status, images=shown, count=len(found))
 
     return routes
 

@@ -18,7 +18,7 @@ class Listed(NamedTuple):
     """A study as `softwarp study` lists it."""
 
     name: str
-    paper: str  # which figure or table
+    paper: str  # the figure or table that it redraws
     about: str  # the first line of its docstring
 
 

@@ -51,7 +51,7 @@ FACTORS = (
     2.0,
     3.0,
     4.0,
-)  # of the recipe's alpha; the paper goes from 0 to 95
+)  # multiples of the recipe's alpha; the paper goes from 0 to 95
 QUICK_FACTORS = (0.0, 1.0, 4.0)
 STABLE = 3  # neighbouring values that are alike, for accuracy to count as stable
 CLOSE = 0.05
@@ -61,7 +61,9 @@ table = sweep_table
 
 def main(
     words: Words = None,
-    values: Annotated[str, typer.Option(help="Like 0,5,10. Default: 0 to 4 x the recipe's alpha.")] = "",
+    values: Annotated[
+        str, typer.Option(help="Values of alpha, like 0,5,10. Default: 0 to 4 x the recipe's alpha.")
+    ] = "",
     seeds: Seeds = 3,
     *,
     output: Path,

@@ -118,7 +118,7 @@ def main(
 
 
 def _difference(demos: list[dict[str, Run]], other: str) -> dict[str, Any]:
-    """By how much our MAP@R is above another loss's, paired by seed: the mean and its 95% interval."""
+    """How far our MAP@R is above another loss's, paired by seed: the mean and its 95% interval."""
     ours, theirs = ([demo[title].result().metrics["map@r"] for demo in demos] for title in (OURS, other))
     values = [our - their for our, their in zip(ours, theirs, strict=True)]
     return {"map@r": sum(values) / len(values), "interval": t_interval(values)}

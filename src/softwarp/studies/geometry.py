@@ -38,9 +38,9 @@ from softwarp.studies.demo import collect as train_demo
 from softwarp.tables import Cell, Table, metric_title
 
 PAPER = "its argument, in numbers"
-IMAGES = 2000  # of the training classes, evenly spaced
+IMAGES = 2000  # evenly spaced images of the training classes
 BINS = 40
-DIRECTIONS = 128  # of the spectrum that are kept
+DIRECTIONS = 128  # directions of the spectrum that are kept
 FEWEST = 4  # runs that a correlation is computed from
 SIDES = {"train": "training classes", "unseen": "unseen classes"}
 # Of the distances, by side; then what `geometry_metrics` says of the unseen classes.
@@ -218,7 +218,7 @@ def measures_of(run: Mapping[str, Any]) -> dict[str, float | None]:
 def summarise(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the entries, and for each measure its rank correlation with MAP@R over all runs.
 
-    With fewer than four runs there is none.
+    With fewer than four runs there is no correlation.
     """
     runs = [run for entry in entries for run in entry["runs"]]
     values = {name: [measures_of(run)[name] for run in runs] for name in measures_of(runs[0])}
@@ -279,7 +279,7 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
 
 
 def _draw_distances(entries: Sequence[Mapping[str, Any]]) -> Drawing:
-    """Of each entry's first run."""
+    """The distances in the first run of each entry."""
     drawing = Figure(figsize=(10, 0.4 + 1.9 * len(entries)), layout="constrained")
     grid = drawing.subplots(len(entries), len(SIDES), squeeze=False)
     rows = []

@@ -38,19 +38,19 @@ PROXIES = {
     "two": ((0.0, 0.0), (4.0, 0.0)),
     "four": ((0.0, 0.0), (4.0, 0.0), (4.0, -4.0), (0.0, -4.0)),
 }
-RADII = (2.5, 5.0, 7.0)  # of the disks of Lemma 3.1
+RADII = (2.5, 5.0, 7.0)  # radii of the disks of Lemma 3.1
 # Falls until 2, so that Lemma 3.1 does not hold for it.
 FALLING = Functions("|t - 2|", lambda t: (t - 2).abs(), lambda t: (t - 2).abs(), lambda t: t)
-SQUARES = 96  # of the grid on which minima are sought, across
+SQUARES = 96  # squares across the grid on which minima are sought
 
 
 def main(
     functions: Annotated[
         list[str] | None,
-        typer.Argument(help="Some of t, t^2, sqrt t, 0.5t, warp(ALPHA,K1,K2). Default: the paper's."),
+        typer.Argument(help="Such as t, t^2, sqrt t, 0.5t, warp(ALPHA,K1,K2). Default: the paper's."),
     ] = None,
     proxies: Annotated[
-        str, typer.Option(help="Places such as '0,0 4,0 0,3', its own first. Default: two, and four.")
+        str, typer.Option(help="Places such as '0,0 4,0 0,3', the own proxy first. Default: two, and four.")
     ] = "",
     *,
     output: Path,

@@ -30,7 +30,7 @@ from softwarp.studies.planes import (
     window_of,
 )
 
-LEVELS = np.logspace(-2, 1, 13)  # of the loss, the same in every panel
+LEVELS = np.logspace(-2, 1, 13)  # levels of the loss, the same in every panel
 FAINT = 1e-3  # no lines are drawn where the force is weaker
 NORM = LogNorm(LEVELS[0], LEVELS[-1])
 # The darker part of viridis: white lines stay visible on all of it.

@@ -42,7 +42,7 @@ METRICS = ("recall@1", "map@r")
 CLEAN = "uncorrupted"
 SHOWN = (1, 3, 5)  # severities in the strip of pictures
 
-Values = dict[str, list[float]]  # by metric, of each seed
+Values = dict[str, list[float]]  # metric -> its value for each seed
 
 
 def main(
@@ -50,7 +50,7 @@ def main(
         list[Path] | None,
         typer.Argument(help="Finished runs, also of --seeds. Default: those of the demo, which are trained."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
     *,
     output: Path,
     quick: bool,
@@ -113,7 +113,7 @@ def _key(place: int, number: int, name: str) -> str:
 
 
 def _values(output: Path, place: int, seeds: int, name: str) -> dict[str, dict[str, list[float]]]:
-    """By severity and metric, the value of each seed."""
+    """Severity -> metric -> its value for each seed."""
     found = [
         json.loads((output / _key(place, number, name) / "result.json").read_text())
         for number in range(seeds)
@@ -207,7 +207,7 @@ def corruptions_of(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _means(severities: Mapping[str, Values]) -> Values:
-    """By metric, the mean over severities for each seed."""
+    """Metric -> its mean over severities for each seed."""
     values = {metric: [each[metric] for each in severities.values()] for metric in METRICS}
     return {
         metric: [statistics.mean(seed) for seed in zip(*each, strict=True)] for metric, each in values.items()
@@ -285,7 +285,7 @@ def _curves(summary: Mapping[str, Any]) -> Drawing:
     panels[0].set_ylabel("Recall@1 (%)")
     for axes in panels[: len(names)][-3:]:
         axes.set_xlabel("severity; 0 is uncorrupted", fontsize=9)
-        axes.tick_params(labelbottom=True)  # also above a panel that is not shown
+        axes.tick_params(labelbottom=True)  # even above a panel that is not shown
     lines = panels[0].get_lines()
     titles = [run["title"].replace("$", r"\$") for run in runs]
     drawing.legend(lines, titles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)

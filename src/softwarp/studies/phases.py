@@ -40,7 +40,7 @@ GLYPHS = ("data.max_classes=300",)
 FACTORS = (
     0.75,
     1.25,
-)  # of the recipe's alpha; the authors lower it to 0.46 (SOP) and 0.87 (CUB) of the first
+)  # multiples of the recipe's alpha; the authors lower it to 0.46 (SOP) and 0.87 (CUB) of the first
 ALPHAS = {"large": "large", "middle": "middle", "small": "small", "falling": "large, then small"}
 RATES = {"constant": "constant rates", "lowered": "rates lowered"}
 
@@ -48,7 +48,7 @@ RATES = {"constant": "constant rates", "lowered": "rates lowered"}
 def main(
     words: Words = None,
     alphas: Annotated[
-        str, typer.Option(help="The two, like 8,13. Default: 0.75 and 1.25 x the recipe's.")
+        str, typer.Option(help="Small and large alpha, like 8,13. Default: 0.75 and 1.25 x the recipe's.")
     ] = "",
     seeds: Seeds = 3,
     *,
@@ -62,7 +62,7 @@ def main(
     softwarp study phases --quick
     softwarp study phases cub data.root=CUB_200_2011 --alphas 24.68,28.4
 
-    In the last phase rates stay as they are before, or are lowered as the recipe says. By default on 300
+    In the last phase rates stay as they were, or are lowered as the recipe says. By default on 300
     classes of glyphs with the demo's recipe; judged on validation classes.
     """
     base = settings_of_words(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)

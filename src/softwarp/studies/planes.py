@@ -23,7 +23,7 @@ from softwarp.losses.warps import Warp, identity, piecewise, power, scaled
 Array = NDArray[np.float64]
 Window = tuple[float, float, float, float]  # left, right, bottom, top
 
-Height = Callable[[Array], Array]  # of points
+Height = Callable[[Array], Array]  # points -> heights
 
 NUMBER = r"(\d*\.?\d+)"
 
@@ -62,7 +62,7 @@ def parse_functions(text: str) -> Functions:
         alpha, k1, k2, delta = (1.0 if each is None else float(each) for each in found.groups())
         warp = piecewise(alpha=alpha, k1=k1, k2=k2, delta=delta)
         return Functions(text, warp, felt(alpha=alpha, k1=k1, k2=k2), identity, alpha)
-    raise ValueError(f"{text!r} is no function: use t, t^2, sqrt t, 0.5t or warp(ALPHA,K1,K2)")
+    raise ValueError(f"{text!r} is not a function; use t, t^2, sqrt t, 0.5t or warp(ALPHA,K1,K2)")
 
 
 def felt(*, alpha: float, k1: float, k2: float) -> Warp:
@@ -197,7 +197,7 @@ def minima_of(functions: Functions, proxies: Array, window: Window, columns: int
     """Return the strict local minima of what is felt within a window, [M, 2], the lowest first.
 
     Every point of a grid that is lower than its neighbours starts a search. A place that is no higher in some
-    direction half a square away, as on a plateau, is no minimum.
+    direction half a square away, as on a plateau, is not a minimum.
     """
     x, y = axes_of(window, columns)
     square = float(x[1] - x[0])

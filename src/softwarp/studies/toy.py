@@ -55,7 +55,7 @@ def main(
     softwarp study toy --data fashion-mnist
     softwarp study toy --quick
 
-    Also writes toy.gif, in which the embedding forms.
+    Also writes toy.gif, which shows the embedding as it forms.
     """
     from softwarp.studies.toy_figures import write_animation
 

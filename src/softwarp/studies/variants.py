@@ -30,7 +30,7 @@ PLAIN = (
     "{epochs: 4, learning_rate: 0.0004, proxy_learning_rate: 0.003}]",
 )
 QUICK = ("data.max_classes=40",)
-QUICK_EPOCHS = 2  # of each phase
+QUICK_EPOCHS = 2  # epochs of each phase with --quick
 QUICK_SEEDS = 2
 # What the command of such a study takes.
 Words = Annotated[

@@ -15,7 +15,7 @@ from softwarp.training.job import Job
 SAMPLED = 20_000  # images that head and proxies are started from, or one of each class if that is more
 PER_CLASS = 32
 REACH_IMAGES = 512  # that the reach of the embeddings is measured on
-FEWEST_STEPS = 32  # that an epoch counts as for travel: one step must not throw a proxy across the space
+FEWEST_STEPS = 32  # a shorter epoch counts as this long: one step must not throw a proxy across the space
 
 
 def start_run(job: Job) -> None:
