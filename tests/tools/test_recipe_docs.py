@@ -27,6 +27,7 @@ def test_every_key_has_a_row_and_a_line():
         },
         "phases": set(recipe["phases"][0]),
     }
+    keys["loss"] |= {"code"}  # written only with a loss of one's own
     assert sum(map(len, keys.values())) > 70
     for title, names in keys.items():
         section = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
