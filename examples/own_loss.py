@@ -3,7 +3,8 @@
     python examples/own_loss.py            a bare loop on made-up points
     python examples/own_loss.py --train    the trainer of softwarp on glyphs, two minutes
 
-In softwarp itself the line goes into losses/__init__.py, and then the command line knows it too.
+The command line takes the file as it is: softwarp train loss.name=examples/own_loss.py:StudentLoss.
+In softwarp itself the line goes into losses/__init__.py.
 """
 
 import sys
