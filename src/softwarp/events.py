@@ -145,7 +145,7 @@ def shown(on_event: OnEvent | None = None) -> Iterator[OnEvent]:
 
 
 def _log(event: Event) -> None:
-    if not isinstance(event, Progress) or event.text:
+    if not isinstance(event, Progress) or (event.text and not event.ended):
         logging.getLogger("softwarp").info("%s", event)
 
 
