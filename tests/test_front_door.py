@@ -126,7 +126,7 @@ def test_what_is_no_data_is_refused_with_the_cure(tmp_path):
         softwarp.train(Frame(path=["a.jpg"]), output=tmp_path / "run")
     with pytest.raises(ValueError, match="2 paths, 1 labels"):
         softwarp.train((["a.jpg", "b.jpg"], ["owl"]), output=tmp_path / "run")
-    with pytest.raises(ValueError, match="int is no images"):
+    with pytest.raises(ValueError, match="int is not a set of images"):
         softwarp.train(3, output=tmp_path / "run")
     with pytest.raises(ValueError, match="output="):
         softwarp.train(softwarp.load_recipe())

@@ -99,7 +99,7 @@ def test_what_the_seeds_cannot_tell_apart_is_undecided(rows):
 def test_functions_differ_in_the_loss_alone():
     base = tiny().model_dump(mode="json")
     recipes = [recipe_of(base, function) for function in (FUNCTIONS | WARPS).values()]
-    assert len({recipe.model_copy(update={"loss": None}).model_dump_json() for recipe in recipes}) == 1
+    assert len({recipe.model_dump_json(exclude={"loss"}) for recipe in recipes}) == 1
     assert {recipe.loss.settings["scale"] for recipe in recipes} == {1.0}
     assert len({str(recipe.loss) for recipe in recipes}) == len(recipes)
 
