@@ -141,7 +141,7 @@ class EmbeddingModel:
             check: compare the file with torch on about a hundred images of the run, or on random ones, and
                 write none that differs by more than rounding.
 
-        >>> load("runs/birds").export("model.onnx")  # doctest: +SKIP
+        `load("runs/birds").export("model.onnx")`
         """
         from softwarp.export.write import write_file
 
@@ -154,7 +154,7 @@ class EmbeddingModel:
             licence: of the weights, for the model card, like mit.
             check: as in `export`.
 
-        >>> load("runs/birds").save_pretrained("birds", licence="mit")  # doctest: +SKIP
+        `load("runs/birds").save_pretrained("birds", licence="mit")`
         """
         from softwarp.export.check import images_to_check
         from softwarp.export.write import CHECKED, write_folder
@@ -165,7 +165,7 @@ class EmbeddingModel:
     def push_to_hub(self, name: str, *, licence: str | None = None) -> str:
         """Upload what `save_pretrained` writes to `user/name` and return its address; a new one is private.
 
-        >>> load("runs/birds").push_to_hub("me/birds")  # doctest: +SKIP
+        `load("runs/birds").push_to_hub("me/birds")`
         """
         from softwarp.export.write import upload
 

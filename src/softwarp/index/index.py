@@ -77,7 +77,7 @@ class Index:
             depth: how many folders below the root name the class; None for all.
             on_event: called with progress as it is made.
 
-        >>> index = Index.build("runs/birds", "photos", "photos.index")  # doctest: +SKIP
+        `index = Index.build("runs/birds", "photos", "photos.index")`
         """
         if kind not in ("auto", *KINDS):
             raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
