@@ -319,7 +319,7 @@ class Index:
 
         Args:
             queries: as `search` takes them; an image of the index does not vote for its own file.
-            calibration: of `calibrate` with the same k; made anew for each call that has none.
+            calibration: of `calibrate` with the same k; without it each call makes one.
         """
         calibration = self.calibrate(k) if calibration is None else calibration
         vectors = np.atleast_2d(as_vectors(queries, self.model))

@@ -174,7 +174,7 @@ class BatchPart(Part):
     draw: Literal["rounds", "independent"] = Field(
         "rounds",
         description="rounds: every class comes once before any comes again; independent: each batch draws "
-        "its classes anew, and small classes give what they have, as in the authors' code",
+        "its classes independently, and small classes give what they have, as in the authors' code",
     )
     per_epoch: int | None = Field(
         None, ge=1, description="batches in an epoch; null: as many as show nearly every image once"

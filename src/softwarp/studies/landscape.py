@@ -50,7 +50,7 @@ def main(
         typer.Argument(help="Such as t, t^2, sqrt t, 0.5t, warp(ALPHA,K1,K2). Default: the paper's."),
     ] = None,
     proxies: Annotated[
-        str, typer.Option(help="Places such as '0,0 4,0 0,3', the own proxy first. Default: two, and four.")
+        str, typer.Option(help="Places such as '0,0 4,0 0,3', its own proxy first. Default: two, and four.")
     ] = "",
     *,
     output: Path,
