@@ -35,7 +35,6 @@ def test_every_page_is_listed_in_the_index():
     assert not pages & {"search", "genindex", "py-modindex"}  # Sphinx has pages of these names
 
 
-@pytest.mark.slow
 def test_every_link_inside_leads_somewhere(site):
     found = 0
     for page in site.glob("*.html"):
@@ -50,7 +49,6 @@ def test_every_link_inside_leads_somewhere(site):
     assert found > 200
 
 
-@pytest.mark.slow
 def test_the_api_is_made_from_docstrings(site):
     text = (site / "api.html").read_text()
     names = {*softwarp.__all__, "metrics.retrieval_metrics", "export.formats.to_onnx"}
