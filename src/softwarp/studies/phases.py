@@ -1,9 +1,9 @@
 """One phase of training against two, the second with a smaller alpha.
 
 The paper's section 4.2 trains with a larger alpha first, for separability, and a smaller one later, for
-compactness, and shows no comparison. In the authors' code the second phase also has lower learning rates. Here
-each is varied on its own: alpha large, small, in the middle, or large then small; rates constant, or lower in the last phase.
-All have the same number of epochs.
+compactness, and shows no comparison. In the authors' code the second phase also has lower learning rates.
+Here each is varied on its own: alpha large, small, in the middle, or large then small; rates constant, or
+lower in the last phase. All have the same number of epochs.
 """
 
 from collections.abc import Mapping, Sequence
