@@ -22,7 +22,7 @@ NEEDS: dict[str, tuple[str, ...]] = {  # speed and memory depend on no rule
     "dropout_strength": ("corruptions", "metrics"),
     "faces_small": ("automatic", "class_vectors", *ALWAYS),
     "losses_on_glyphs": ("automatic", "class_vectors", *ALWAYS),
-    "own_crops": ("automatic_from_means", *ALWAYS),
+    "own_crops": ("metrics",),  # of frozen features
     "own_folders": ("automatic_from_means", *ALWAYS),
     "reality_check_glyphs": ("automatic", "class_vectors", *ALWAYS),
     "study_alpha": ALWAYS,

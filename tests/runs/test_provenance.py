@@ -10,13 +10,15 @@ import torch
 from support.tiny_runs import PHASE, tiny
 
 from softwarp.data.corruptions import CORRUPTIONS
+from softwarp.events import Note
+from softwarp.fair.tasks import open_study
 from softwarp.losses import LOSSES, WarpedSoftmaxLoss, build_loss
 from softwarp.losses.contract import class_vectors_of
 from softwarp.metrics import retrieval_metrics
 from softwarp.runs import provenance
 from softwarp.runs.provenance import RULES, code, outdated
 from softwarp.runs.run import environment
-from softwarp.training.train import train_recipe
+from softwarp.training.train import train_recipe, training
 
 
 @pytest.fixture
@@ -79,6 +81,68 @@ def test_a_rule_that_a_result_does_not_know_is_outdated():
     assert outdated({}, ("metrics",)) == ["metrics"]
     assert outdated(dict(RULES), tuple(RULES)) == []
     assert outdated({"metrics": RULES["metrics"] - 1}, ("metrics", "recipe")) == ["metrics", "recipe"]
+
+
+def older_rules(file, *path):
+    """Let a JSON file say that it is of before a change of the metrics."""
+    content = json.loads(file.read_text())
+    part = content
+    for key in path:
+        part = part[key]
+    part["rules"]["metrics"] -= 1
+    file.write_text(json.dumps(content))
+
+
+def stopped_run(folder):
+    rows = training(tiny(), folder)
+    next(rows)
+    rows.close()
+    return folder
+
+
+def test_a_run_begun_under_an_older_rule_does_not_go_on(tmp_path):
+    older_rules(stopped_run(tmp_path) / "environment.json", "code")
+    with pytest.raises(ValueError, match=r"change of metrics .*--output"):
+        train_recipe(tiny(), tmp_path, resume=True)
+    train_recipe(tiny(), tmp_path)  # without resume it is made again
+
+
+def test_a_run_of_before_rules_were_written_down_does_not_go_on(tmp_path):
+    file = stopped_run(tmp_path) / "environment.json"
+    file.write_text(json.dumps({"version": "0.1.0"}))
+    with pytest.raises(ValueError, match=r"automatic, .*--output"):
+        train_recipe(tiny(), tmp_path, resume=True)
+
+
+def test_a_rule_that_no_training_depends_on_stops_no_run(tmp_path, monkeypatch):
+    stopped_run(tmp_path)
+    monkeypatch.setitem(RULES, "corruptions", RULES["corruptions"] + 1)
+    assert train_recipe(tiny(), tmp_path, resume=True).finished()
+
+
+def test_a_finished_run_of_an_older_rule_is_kept_and_says_so(tmp_path):
+    run = train_recipe(tiny(phases=[PHASE]), tmp_path)
+    notes = []
+    train_recipe(tiny(phases=[PHASE]), tmp_path, resume=True, on_event=notes.append)
+    assert not [each for each in notes if isinstance(each, Note)]
+    older_rules(run.folder / "environment.json", "code")
+    train_recipe(tiny(phases=[PHASE]), tmp_path, resume=True, on_event=notes.append)
+    (note,) = (each.text for each in notes if isinstance(each, Note))
+    assert "change of metrics" in note
+    assert "--fresh" in note
+
+
+def test_a_study_begun_under_an_older_rule_does_not_go_on(tmp_path):
+    open_study(tmp_path, {"trials": 5})
+    open_study(tmp_path, {"trials": 5})
+    older_rules(tmp_path / "study.json")
+    with pytest.raises(ValueError, match=r"change of metrics .*--output"):
+        open_study(tmp_path, {"trials": 5})
+
+
+def test_a_study_of_before_rules_were_written_down_goes_on(tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps({"trials": 5}))
+    open_study(tmp_path, {"trials": 5})
 
 
 # What the rules give for fixed numbers. If one of these changes, raise the rule's number in provenance.py,

@@ -17,7 +17,8 @@ ALL = [part for kind in TITLES for part in PARTS[kind]]
 SECTIONS = (
     *("1", "2", "2.1", "2.2", "2.3", "2.4", "3", "3.1", "3.2", "3.3", "3.4", "4"),
     *(f"4.{number}" for number in range(1, 9)),
-    *("5", "A", "B", "B.1", "B.2", "B.3", "C", "C.1", "C.2", "D", "D.1", "D.2", "D.3", "D.4"),
+    *("4.8.1", "4.8.2", "5", "A", "B", "B.1", "B.2", "B.3", "C", "C.1", "C.2"),
+    *("D", "D.1", "D.1.1", "D.1.2", "D.2", "D.2.1", "D.3", "D.4"),
 )
 COUNTS = {"Fig.": 12, "Table": 8, "Eq.": 16}
 CITED = re.compile(r"\b(Figs?\.|Tables?|Eqs?\.) ?(\d+(?:(?:, | and | to )\d+)*)")

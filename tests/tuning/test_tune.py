@@ -1,6 +1,7 @@
 """Hyper-parameter search: on validation classes, shared by workers, resumed where it stopped."""
 
 import errno
+import json
 import os
 import statistics
 import subprocess
@@ -289,6 +290,18 @@ def test_another_study_in_its_place_is_refused_with_the_difference(tmp_path, for
         search(tmp_path, 1, objective="recall@1")
     with pytest.raises(ValueError, match="data"):
         search_on_other_data(tmp_path)
+    assert len(search(tmp_path, 2).trials) == 2
+
+
+def test_a_search_begun_under_an_older_rule_is_refused(tmp_path, formula):
+    search(tmp_path, 1)
+    study = json.loads((tmp_path / "study.json").read_text())
+    study["rules"]["metrics"] -= 1
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    with pytest.raises(ValueError, match=r"change of metrics .*--output"):
+        search(tmp_path, 2)
+    del study["rules"]  # one of before they were written down
+    (tmp_path / "study.json").write_text(json.dumps(study))
     assert len(search(tmp_path, 2).trials) == 2
 
 

@@ -16,6 +16,7 @@ from softwarp import processes
 from softwarp.events import OnEvent, Work, part_of
 from softwarp.files import check_writable, claimed, write_json
 from softwarp.recipe.overrides import difference_of
+from softwarp.runs.provenance import RULES, check_rules
 
 POLL = 0.5  # seconds between looks at what other workers have finished
 CLAIMS = ".claims"  # one empty file per task, in the study's folder
@@ -52,7 +53,7 @@ def open_study(folder: Path, content: Mapping[str, Any]) -> None:
     """Write study.json, which says what a folder is for; raise a ValueError if it is for something else."""
     check_study(folder, content)
     if not (folder / "study.json").is_file():
-        write_json(folder / "study.json", dict(content))
+        write_json(folder / "study.json", {**content, "rules": RULES})
 
 
 def check_study(folder: Path, content: Mapping[str, Any]) -> None:
@@ -62,6 +63,7 @@ def check_study(folder: Path, content: Mapping[str, Any]) -> None:
     if not path.is_file():
         return
     there = json.loads(path.read_text())
+    check_rules(folder, there.pop("rules", RULES))  # one of before they were written down is taken as it is
     asked = {key: value for key, value in content.items() if key != "data"}
     if difference := difference_of({key: value for key, value in there.items() if key != "data"}, asked):
         raise ValueError(

@@ -7,14 +7,15 @@
 | t       | distances | -       | section 3, unnormalised Euclidean |
 | f1, f2  | own, other| Eq. 7, t| Eq. 6: own distance through f1, the others through f2 |
 | alpha   | alpha     | auto    | Eq. 7: radius where the force on an embedding turns round |
-| k1, k2  | k1, k2    | 0.9, 1.2| Eq. 7: slopes inside and beyond alpha, 0 < k1 <= 1 <= k2 |
-| k Delta | delta     | 1.0     | Eq. 7: multiplier on Delta (0 = none; the authors ran 1.30, 1.50, 1.348) |
+| k1, k2  | k1, k2    | 0.9, 1.2| Eq. 7: slopes inside and beyond alpha, 0 < k1 < 1 < k2; at 1 no warp |
+| k Delta | delta     | 1.0     | Eq. 7: multiplier on Delta (0 = none; the authors: 1.3 to 1.5, faces 1) |
 | -       | scale     | auto    | multiplies distances; the authors' code calls it temperature |
 
 The defaults are the module's, not the paper's. With "auto", `automatic.py` measures scale and alpha in
-lengths of the space, so the loss works in any number of dimensions without a search. The authors ran alpha 23
-to 30 on CUB and Cars (13 and 6 on SOP), k1 0.5 to 0.95 and k2 1.12 to 1.62, in 512 dimensions; their recipes
-have these. Embeddings come to rest near alpha, so a smaller space wants a smaller one.
+lengths of the space, so the loss works in any number of dimensions without a search. The authors ran alpha
+23 to 30 on CUB and Cars (13 and 6 on SOP), k1 0.5 to 0.95 and k2 1.12 to 1.62, in 512 dimensions (faces:
+alpha 16 and 12, k1 0.3 and 0.2, k2 1.075 and 1.03); their recipes have these. Embeddings come to rest near
+alpha, so a smaller space wants a smaller one.
 
 `softmax_loss` and `warped_softmax_loss` are the specification, `fused_warped_softmax_loss` the fast
 form that the modules use. Differs from the official code: the distance to its own proxy comes from a direct

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -18,6 +19,7 @@ RULES = {
     "metrics": 1,  # definitions in docs/metrics.md
     "recipe": 1,  # what keys of a recipe mean
 }
+OF_RUNS = tuple(name for name in RULES if name != "corruptions")  # those that a training depends on
 TIMEOUT = 10.0  # seconds for git, on a slow file system
 
 
@@ -63,10 +65,22 @@ def _from_install() -> dict[str, Any]:
     return {"commit": commit, "clean": None if commit is None else True}
 
 
-def outdated(rules: dict[str, int], needed: tuple[str, ...]) -> list[str]:
+def outdated(rules: Mapping[str, int], needed: tuple[str, ...]) -> list[str]:
     """Return the rules among those needed that a result predates.
 
     >>> outdated({"metrics": 0, "recipe": RULES["recipe"]}, ("metrics", "recipe"))
     ['metrics']
     """
     return [name for name in needed if rules.get(name) != RULES[name]]
+
+
+def check_rules(folder: Path, rules: Mapping[str, int], needed: tuple[str, ...] = tuple(RULES)) -> None:
+    """Raise a ValueError if what is in a folder was begun under rules that have changed since.
+
+    To go on would make one result under two rules.
+    """
+    if changed := outdated(rules, needed):
+        raise ValueError(
+            f"{folder} was begun before a change of {', '.join(changed)} (CHANGELOG.md) and would mix two "
+            "rules; choose another --output, or finish it with the version that began it"
+        )

@@ -27,7 +27,7 @@ from softwarp.recipe.files import read_recipe
 from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.class_rows import check_rows, copy_rows, remove_rows, write_rows
-from softwarp.runs.provenance import code
+from softwarp.runs.provenance import OF_RUNS, check_rules, code, outdated
 from softwarp.tables import figure, figures_table, metric_title
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -179,7 +179,7 @@ class Run:
         return (self.folder / "result.json").exists()
 
     def check_recipe(self, recipe: Recipe, *, but: Sequence[str] = ()) -> None:
-        """Raise a ValueError unless the run in this folder has this recipe.
+        """Raise a ValueError unless the run has this recipe and, if it is to go on, today's rules.
 
         Args:
             but: keys, or parts, that may differ.
@@ -189,6 +189,19 @@ class Run:
                 f"{self.folder} holds a run of another recipe: {difference}; choose another --output, or "
                 "restart with --fresh"
             )
+        if not self.finished():
+            check_rules(self.folder, self._rules(), OF_RUNS)
+
+    def older(self) -> str:
+        """Return a sentence that names the rules that have changed since the run; empty if there are none."""
+        changed = ", ".join(outdated(self._rules(), OF_RUNS))
+        return changed and (
+            f"{self.folder} was made before a change of {changed} (CHANGELOG.md); --fresh makes it again"
+        )
+
+    def _rules(self) -> dict[str, int]:
+        rules: dict[str, int] = self.environment().get("code", {}).get("rules", {})
+        return rules
 
     def check_data(self, sha256: str, present: str) -> None:
         """Raise a ValueError unless the run used the images that are there now."""

@@ -1,10 +1,11 @@
 """What each function of the distance does to the embedding space.
 
 Table 3 and Fig. 9: Eq. 8 with eleven pairs of functions f1, f2, all else the same. As in the paper, nothing
-is augmented, and the head starts with smaller weights (`head_init: default`), so that embeddings start close
-to their proxies. Recall@1 and NMI are of test classes, AvgDTP is of training images; NMI is arithmetic, and
-geometric as in the authors' code. Every function has the recipe's network, rates and scale. Training that
-blows up counts with its last finite result. The claims are those of the paper's section 4.5.
+is augmented, and the head starts otherwise, so that embeddings start closer to their proxies; the paper
+does not say how, here it has smaller weights (`head_init: default`). Recall@1 and NMI are of test classes,
+AvgDTP is of training images; NMI is arithmetic, and geometric as in the authors' code. Every function has
+the recipe's network, rates and scale. Training that blows up counts with its last finite result. The claims
+are those of the paper's section 4.5.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

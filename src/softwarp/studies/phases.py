@@ -1,9 +1,9 @@
 """One phase of training against two, the second with a smaller alpha.
 
 The paper's section 4.2 trains with a larger alpha first, for separability, and a smaller one later, for
-compactness, and shows no comparison. Its second phase also has lower learning rates. Here each is varied on
-its own: alpha large, small, in the middle, or large then small; rates constant, or lower in the last phase.
-All have the same number of epochs.
+compactness, and shows no comparison. In the authors' code the second phase also has lower learning rates.
+Here each is varied on its own: alpha large, small, in the middle, or large then small; rates constant, or
+lower in the last phase. All have the same number of epochs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ GLYPHS = ("data.max_classes=300",)
 FACTORS = (
     0.75,
     1.25,
-)  # multiples of the recipe's alpha; the authors lower it to 0.46 (SOP) and 0.87 (CUB) of the first
+)  # multiples of the recipe's alpha; the authors lower it to 0.45 (SOP) and 0.87 (CUB) of the first
 ALPHAS = {"large": "large", "middle": "middle", "small": "small", "falling": "large, then small"}
 RATES = {"constant": "constant rates", "lowered": "rates lowered"}
 

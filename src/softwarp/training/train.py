@@ -89,6 +89,8 @@ def training(
             run.check_recipe(recipe)
             if run.finished():
                 run.check_data(run.result().data_sha256, source.sha256)
+                if note := run.older():
+                    tell(on_event, note)
                 yield from run.history()
                 return
         tell_download(recipe, on_event)

@@ -21,6 +21,7 @@ from softwarp.losses.own_file import loss_label
 from softwarp.names import did_you_mean
 from softwarp.recipe.overrides import deciding_settings, difference_of, write_out
 from softwarp.recipe.schema import Recipe
+from softwarp.runs.provenance import OF_RUNS, RULES, check_rules
 from softwarp.runs.run import Run
 from softwarp.tables import names_of
 from softwarp.training.step_batches import fit_batches, room_of, why_not
@@ -203,7 +204,7 @@ def claim_folder(folder: Path, recipe: Recipe, space: Mapping[str, Parameter], *
     content["key"] = hashlib.sha256(text.encode()).hexdigest()
     file = folder / "study.json"
     if not file.is_file():
-        write_json(file, content)
+        write_json(file, {**content, "rules": RULES})
     _refuse_another(file, content)
     return str(content["key"])
 
@@ -211,6 +212,7 @@ def claim_folder(folder: Path, recipe: Recipe, space: Mapping[str, Parameter], *
 def _refuse_another(file: Path, asked: Mapping[str, Any]) -> None:
     there = json.loads(file.read_text())
     if there["key"] == asked["key"]:
+        check_rules(file.parent, there.get("rules", RULES), OF_RUNS)
         return
     difference = difference_of(there["recipe"], asked["recipe"])
     for part in ("space", "data", *asked):
