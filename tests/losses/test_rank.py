@@ -201,7 +201,7 @@ def test_the_functions_refuse_a_batch_without_positives(function):
 def test_settings_that_make_no_sense_are_refused(name, settings, message):
     with pytest.raises(ValueError, match=message):
         build_loss(name, 5, 4, **settings)
-    with pytest.raises(ValueError, match=r"num_classes .*got 0 and 4"):
+    with pytest.raises(ValueError, match=r"num_classes .*1, got 0"):
         build_loss(name, 0, 4)
 
 

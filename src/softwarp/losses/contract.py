@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from softwarp.losses.checks import check_positive
 from softwarp.names import did_you_mean
 
 WRAPPED = "those of the wrapped loss"
@@ -15,12 +16,12 @@ KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a loss was trained by its authors, or by us if nothing was published or found."""
+    """How a loss was trained by its authors, or by us if nothing was published or found: the defaults."""
 
-    by: Literal["official code", "paper", "ours"]  # whose numbers they are
-    batch: tuple[int, int] | int  # classes x samples of each, or a number of random images
-    optimizer: str
-    rate_ratio: float | None  # learning rate of the loss's own parameters over the model's; None without any
+    by: Literal["official code", "paper", "ours"] = "ours"  # whose numbers they are
+    batch: tuple[int, int] | int = (32, 4)  # classes x samples of each, or a number of random images
+    optimizer: str = "adam"
+    rate_ratio: float | None = None  # rate of the loss's own parameters over the model's; None without any
     details: str  # which data set, eps and rates, and what differs on others
 
     def __str__(self) -> str:
@@ -49,10 +50,8 @@ class Card:
     min_classes: int = 1  # fewest classes in a batch
     min_samples: int = 1  # fewest samples of each class in a batch
     training: Training  # how it was trained when published
-    proxy_rate_ratio: float  # ours: that ratio where a recipe takes this loss, for Adam with its usual eps
-    proxy_travel: float = (
-        2.0  # ours: of phases that give the rate as travel, for proxies that start at random
-    )
+    proxy_rate_ratio: float = 1.0  # ours: that ratio in recipes, for Adam with its usual eps
+    proxy_travel: float = 2.0  # ours: in phases that give the rate as travel, if proxies start at random
     search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     notes: str = ""  # where it differs from the official code, which constants are ours
 
@@ -275,6 +274,12 @@ def set_phase_state(loss: Any, state: dict[str, Any]) -> None:
     loss.start_phase(**state)
 
 
+def set_scale(loss: Any, *, scale: float) -> None:
+    """Change the scale: the `start_phase` of a loss whose phases set nothing else."""
+    check_positive(scale=scale)
+    loss.scale = scale
+
+
 def defaults_of(loss_class: type) -> dict[str, Any]:
     """Return the settings of a loss that have a default, as a recipe writes them.
 
@@ -296,6 +301,15 @@ def settings_of(loss_class: type) -> dict[str, str]:
     """
     parameters = list(inspect.signature(loss_class).parameters.values())[2:]
     return {parameter.name: _default(parameter) for parameter in parameters}
+
+
+def shown_settings(loss: Any) -> str:
+    """Return the sizes of a loss and the settings that it keeps under their own names: its `extra_repr`."""
+    vectors = class_vectors_of(loss)
+    classes, *_, size = loss.sizes if vectors is None else vectors.shape
+    kept = vars(loss) | getattr(loss, "settings", {}) | {"num_classes": classes, "embedding_size": size}
+    names = ["num_classes", "embedding_size", *settings_of(type(loss))]
+    return ", ".join(f"{name}={kept[name]!r}" for name in names if name in kept)
 
 
 def _default(parameter: inspect.Parameter) -> str:

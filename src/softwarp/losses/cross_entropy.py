@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
-from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
-from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
+from softwarp.losses.checks import check_share
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits, shown_settings
+from softwarp.losses.distances import check_batch, check_finite, check_for_batch_norm, init_proxies, widen
 
 
 def cross_entropy_loss(
@@ -88,16 +89,15 @@ class CrossEntropyLoss(nn.Module):
         proxy_init: str = "zeros",
     ) -> None:
         super().__init__()
-        if not (0 <= label_smoothing < 1 and 0 <= dropout < 1):
-            raise ValueError(
-                f"label_smoothing and dropout must be in [0, 1), got {label_smoothing} and {dropout}"
-            )
+        check_share(label_smoothing=label_smoothing, dropout=dropout)
         self.num_classes = num_classes
         self.weight = init_proxies(num_classes, embedding_size, proxy_init)
         self.bias = nn.Parameter(torch.zeros(num_classes))
         self.norm = nn.BatchNorm1d(embedding_size, affine=False) if feature_norm else None
         self.dropout = nn.Dropout(dropout)
         self.label_smoothing = label_smoothing
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.weight, labels)
@@ -123,15 +123,6 @@ class CrossEntropyLoss(nn.Module):
     def _normed(self, embeddings: Tensor) -> Tensor:
         features = widen(embeddings, self.weight)[0]
         if self.norm is not None:
-            if self.training and len(features) == 1:
-                raise ValueError(
-                    "feature_norm needs two samples in a batch: raise batches.samples, or lower "
-                    "batches.accumulate"
-                )
-            check_finite(features.detach().sum(), embeddings)  # before the batch norm records it
+            check_for_batch_norm(embeddings, training=self.training)
             features = self.norm(features)
         return features
-
-    def extra_repr(self) -> str:
-        classes, size = self.weight.shape
-        return f"num_classes={classes}, embedding_size={size}, label_smoothing={self.label_smoothing}"

@@ -5,7 +5,6 @@ Symbols: z = e / |e|, q_j = p_j / |p_j|, t_ij the angle between them, y the clas
 """
 
 import math
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -14,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.checks import check_not_negative, check_positive, check_whole
+from softwarp.losses.checks import check_not_negative, check_positive, check_sizes, check_whole
 from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
 from softwarp.losses.distances import init_proxies, widen
-from softwarp.losses.from_pml import angles_of, call_pml, leave_undrawn, take_parameter
+from softwarp.losses.from_pml import angles_of, call_pml, pml_classifier
 
 EASING = (
     "m = margin, a whole number that multiplies the angle. L = max(last_plain, first_plain / (1 + "
@@ -74,20 +73,13 @@ class LargeMarginSoftmaxLoss(nn.Module):
         last_plain: float = 5.0,
         proxy_init: str = "kaiming_in",
     ) -> None:
-        from pytorch_metric_learning import losses
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size, margin=margin)
+        check_whole(margin=margin)
         check_positive(scale=scale)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
         check_not_negative(first_plain=first_plain, plain_decay=plain_decay, last_plain=last_plain)
         self.schedule = first_plain, plain_decay, last_plain
-        from_pml = getattr(losses, self.pml_name)
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # SciPy's of tensors
-            self.pml = from_pml(
-                num_classes, embedding_size, margin=margin, scale=scale, weight_init_func=leave_undrawn
-            )
-        take_parameter(self.pml, "W")
+        self.pml = pml_classifier(self.pml_name, num_classes, embedding_size, margin=margin, scale=scale)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
@@ -188,7 +180,10 @@ def eased(pml: Any, plain: Tensor) -> Iterator[None]:
 
 
 def cosine_terms(loss: Any, embeddings: Tensor, shard: Shard) -> Terms:
-    """Return a softmax over scaled cosines in its parts; PML says what the margin makes of a cosine."""
+    """Return a softmax over scaled cosines in its parts, for the classes of a shard.
+
+    PML says what the margin makes of a cosine.
+    """
     unit, keys = map(normalize, widen(embeddings, loss.proxies))
     own = loss.pml.modify_cosine_of_target_classes(own_logits(unit, keys, shard))
     return Terms(queries=loss.pml.scale * unit, keys=keys, own=loss.pml.scale * own)
@@ -234,25 +229,17 @@ class CosFaceLoss(nn.Module):
         scale: float = 64.0,
         proxy_init: str = "insightface",
     ) -> None:
-        from pytorch_metric_learning.losses import CosFaceLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_not_negative(margin=margin)
         check_positive(scale=scale)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(
-            num_classes, embedding_size, margin=margin, scale=scale, weight_init_func=leave_undrawn
-        )
-        take_parameter(self.pml, "W")
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_classifier("CosFaceLoss", num_classes, embedding_size, margin=margin, scale=scale)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)
 
-    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
-        """Return the loss in its parts, for the classes of a shard."""
-        return cosine_terms(self, embeddings, shard)
+    terms = cosine_terms
 
 
 class ArcFaceLoss(nn.Module):
@@ -296,25 +283,17 @@ class ArcFaceLoss(nn.Module):
         scale: float = 64.0,
         proxy_init: str = "insightface",
     ) -> None:
-        from pytorch_metric_learning.losses import ArcFaceLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(scale=scale)
         if not 0 <= margin < math.pi:
             raise ValueError(f"margin is an angle in radians, at least 0 and below pi, got {margin}")
-        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
         degrees = math.degrees(margin)
-        self.pml = FromPML(
-            num_classes, embedding_size, margin=degrees, scale=scale, weight_init_func=leave_undrawn
-        )
+        self.pml = pml_classifier("ArcFaceLoss", num_classes, embedding_size, margin=degrees, scale=scale)
         self.pml.get_angles = angles_of
-        take_parameter(self.pml, "W")
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)
 
-    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
-        """Return the loss in its parts, for the classes of a shard."""
-        return cosine_terms(self, embeddings, shard)
+    terms = cosine_terms

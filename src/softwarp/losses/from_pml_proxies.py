@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import Tensor, cdist, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.checks import check_not_negative, check_positive, check_whole
+from softwarp.losses.checks import check_not_negative, check_positive, check_sizes, check_whole
 from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
 from softwarp.losses.distances import init_proxies, widen
-from softwarp.losses.from_pml import call_pml, leave_undrawn, take_parameter
+from softwarp.losses.from_pml import call_pml, pml_classifier, pml_loss, take_parameter
 
 
 class ProxyAnchorLoss(nn.Module):
@@ -50,14 +50,11 @@ class ProxyAnchorLoss(nn.Module):
     def __init__(
         self, num_classes: int, embedding_size: int, *, margin: float = 0.1, alpha: float = 32.0
     ) -> None:
-        from pytorch_metric_learning.losses import ProxyAnchorLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_not_negative(margin=margin)
         check_positive(alpha=alpha)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(num_classes, embedding_size, margin=margin, alpha=alpha)
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_loss("ProxyAnchorLoss", num_classes, embedding_size, margin=margin, alpha=alpha)
         self.proxies = nn.Parameter(take_parameter(self.pml, "proxies"))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -113,15 +110,14 @@ class SoftTripleLoss(nn.Module):
         margin: float = 0.01,
         tau: float = 0.2,
     ) -> None:
-        from pytorch_metric_learning.losses import SoftTripleLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_whole(centers_per_class=centers_per_class)
         check_positive(scale=scale, gamma=gamma)
         check_not_negative(margin=margin, tau=tau)
-        self.num_classes, self.embedding_size, self.tau = num_classes, embedding_size, tau
-        self.pml = FromPML(
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.tau = tau
+        self.pml = pml_loss(
+            "SoftTripleLoss",
             num_classes,
             embedding_size,
             centers_per_class=centers_per_class,
@@ -189,16 +185,12 @@ class NormalizedSoftmaxLoss(nn.Module):
         temperature: float = 0.05,
         proxy_init: str = "linear",
     ) -> None:
-        from pytorch_metric_learning.losses import NormalizedSoftmaxLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(temperature=temperature)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(
-            num_classes, embedding_size, temperature=temperature, weight_init_func=leave_undrawn
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_classifier(
+            "NormalizedSoftmaxLoss", num_classes, embedding_size, temperature=temperature
         )
-        take_parameter(self.pml, "W")
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

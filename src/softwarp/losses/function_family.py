@@ -20,7 +20,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state, set_scale, shown_settings
 from softwarp.losses.distances import init_proxies
 from softwarp.losses.warped_softmax import PAPER, softmax_loss
 from softwarp.losses.warps import power, scaled
@@ -77,6 +77,8 @@ class PowerLoss(nn.Module):
         notes="not in the official code",
     )
 
+    scale: float
+
     def __init__(
         self,
         num_classes: int,
@@ -92,19 +94,11 @@ class PowerLoss(nn.Module):
         self.exponent = exponent
         self.start_phase(scale=scale)
 
-    def start_phase(self, *, scale: float) -> None:
-        """Change the scale."""
-        check_positive(scale=scale)
-        self.scale = scale
-
-    get_extra_state, set_extra_state = phase_state, set_phase_state
+    start_phase, get_extra_state, set_extra_state = set_scale, phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return power_loss(embeddings, self.proxies, labels, exponent=self.exponent, scale=self.scale).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, exponent={self.exponent}, scale={self.scale}"
 
 
 class ScaledLoss(nn.Module):
@@ -128,6 +122,8 @@ class ScaledLoss(nn.Module):
         notes="not in the official code; below a factor of 1 nothing holds the embeddings back",
     )
 
+    scale: float
+
     def __init__(
         self,
         num_classes: int,
@@ -143,16 +139,8 @@ class ScaledLoss(nn.Module):
         self.factor = factor
         self.start_phase(scale=scale)
 
-    def start_phase(self, *, scale: float) -> None:
-        """Change the scale."""
-        check_positive(scale=scale)
-        self.scale = scale
-
-    get_extra_state, set_extra_state = phase_state, set_phase_state
+    start_phase, get_extra_state, set_extra_state = set_scale, phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return scaled_loss(embeddings, self.proxies, labels, factor=self.factor, scale=self.scale).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, factor={self.factor}, scale={self.scale}"

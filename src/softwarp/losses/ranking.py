@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
 
 from softwarp.losses.contract import Card
-from softwarp.losses.distances import check_batch, check_finite, widen
+from softwarp.losses.distances import check_finite, check_input, widen
 
 # Numbers in the largest tensor of a block, a handful of which exist together: about 100 MB in float32.
 BLOCK_ELEMENTS = 2**22
@@ -137,7 +137,7 @@ def find_queries(has_positive: Tensor) -> Tensor:
 def unit_rows(embeddings: Tensor, labels: Tensor) -> Tensor:
     """Return the embeddings with length one, in at least float32, after checking the batch."""
     classes = int(labels.max()) + 1 if labels.numel() else 1
-    check_batch(embeddings, torch.empty(max(classes, 1), embeddings.shape[-1], device="meta"), labels)
+    check_input(embeddings, labels, max(classes, 1), embeddings.shape[-1])
     unit = normalize(widen(embeddings)[0])
     check_finite(unit, embeddings, embeddings)
     return unit
@@ -148,16 +148,7 @@ def check_lists(card: Card, sizes: tuple[int, int], embeddings: Tensor, labels: 
 
     Samples that are alone in their class are allowed among others: they are ranked but are not queries.
     """
-    check_batch(embeddings, torch.empty(sizes, device="meta"), labels)
+    check_input(embeddings, labels, *sizes)
     counts = labels.unique(return_counts=True)[1]
     if len(counts) < card.min_classes or int(counts.max()) < card.min_samples:
         card.check_counts(labels)
-
-
-def check_sizes(num_classes: int, embedding_size: int) -> tuple[int, int]:
-    """Return both if they are at least one; a loss without parameters needs them only for its checks."""
-    if num_classes < 1 or embedding_size < 1:
-        raise ValueError(
-            f"num_classes and embedding_size must be at least 1, got {num_classes} and {embedding_size}"
-        )
-    return num_classes, embedding_size

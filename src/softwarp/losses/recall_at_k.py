@@ -23,14 +23,14 @@ class counts are fine.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
+from softwarp.losses.checks import check_positive, check_sizes
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, over_queries, unit_rows
 
 CUTOFFS = (1, 2, 4, 8, 16)
 
@@ -128,11 +128,9 @@ class RecallAtKLoss(nn.Module):
             by="official code",
             batch=(100, 4),
             optimizer="adam",
-            rate_ratio=None,
             details="CUB rate 1e-4, 40 epochs; Cars 98 x 4, 1e-4, 170 epochs; SOP 1000 x 4, 2e-4, 55 "
             "epochs; weight decay 4e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={
             "rank_temperature": ("log", 0.002, 0.1),
             "recall_temperature": ("log", 0.3, 3.0),
@@ -156,27 +154,16 @@ class RecallAtKLoss(nn.Module):
         check_cutoffs(cutoffs, recall_temperature)
         check_positive(rank_temperature=rank_temperature)
         self.sizes = check_sizes(num_classes, embedding_size)
-        self.cutoffs = tuple(cutoffs)
-        self.rank_temperature = rank_temperature
-        self.recall_temperature = recall_temperature
-        self.mix, self.query_ranked = mix, query_ranked
+        self.settings: dict[str, Any] = {
+            "cutoffs": tuple(cutoffs),
+            "rank_temperature": rank_temperature,
+            "recall_temperature": recall_temperature,
+            "mix": mix,
+            "query_ranked": query_ranked,
+        }
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
-        return recall_at_k_loss(
-            embeddings,
-            labels,
-            cutoffs=self.cutoffs,
-            rank_temperature=self.rank_temperature,
-            recall_temperature=self.recall_temperature,
-            mix=self.mix,
-            query_ranked=self.query_ranked,
-        ).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        return (
-            f"num_classes={classes}, embedding_size={size}, cutoffs={list(self.cutoffs)}, "
-            f"rank_temperature={self.rank_temperature}, recall_temperature={self.recall_temperature}, "
-            f"mix={self.mix}, query_ranked={self.query_ranked}"
-        )
+        return recall_at_k_loss(embeddings, labels, **self.settings).mean()

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize, softplus
 
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.checks import check_positive, check_share, check_whole
+from softwarp.losses.contract import Card, Training, shown_settings
 from softwarp.losses.distances import check_batch, check_finite, widen
 
 
@@ -59,12 +60,9 @@ def sgsl_loss(
 
 def check_settings(num_classes: int, scale: float, label_smoothing: float) -> None:
     """Raise a ValueError unless there is another class and the settings are in range."""
-    if num_classes < 2:
-        raise ValueError(f"SGSL compares with the weights of other classes: num_classes is {num_classes}")
-    if not (scale > 0 and 0 <= label_smoothing < 1):
-        raise ValueError(
-            f"scale must be positive and label_smoothing in [0, 1), got {scale=}, {label_smoothing=}"
-        )
+    check_whole(at_least=2, num_classes=num_classes)
+    check_positive(scale=scale)
+    check_share(label_smoothing=label_smoothing)
 
 
 class SGSLLoss(nn.Module):
@@ -110,21 +108,9 @@ class SGSLLoss(nn.Module):
         check_settings(num_classes, scale, label_smoothing)
         self.classifier = nn.Linear(embedding_size, num_classes, bias=False)
         nn.init.normal_(self.classifier.weight, std=0.001)
-        self.scale, self.threshold, self.label_smoothing = scale, threshold, label_smoothing
+        self.settings = {"scale": scale, "threshold": threshold, "label_smoothing": label_smoothing}
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return sgsl_loss(
-            embeddings,
-            self.classifier.weight,
-            labels,
-            scale=self.scale,
-            threshold=self.threshold,
-            label_smoothing=self.label_smoothing,
-        ).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.classifier.weight.shape
-        return (
-            f"num_classes={classes}, embedding_size={size}, scale={self.scale}, "
-            f"threshold={self.threshold}, label_smoothing={self.label_smoothing}"
-        )
+        return sgsl_loss(embeddings, self.classifier.weight, labels, **self.settings).mean()

@@ -20,9 +20,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
+from softwarp.losses.checks import check_positive, check_sizes
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, over_queries, unit_rows
 
 
 def smooth_ap_loss(
@@ -70,10 +70,8 @@ class SmoothAPLoss(nn.Module):
             by="official code",
             batch=(28, 4),
             optimizer="adam",
-            rate_ratio=None,
             details="rate 1e-5, 5 times that for the last layer, weight decay 4e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.002, 0.1)},
         notes="Any batch order and unequal class counts; the official code needs sorted, equal ones.",
     )
@@ -84,10 +82,8 @@ class SmoothAPLoss(nn.Module):
         self.sizes = check_sizes(num_classes, embedding_size)
         self.temperature = temperature
 
+    extra_repr = shown_settings
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
         return smooth_ap_loss(embeddings, labels, temperature=self.temperature).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        return f"num_classes={classes}, embedding_size={size}, temperature={self.temperature}"
