@@ -92,12 +92,13 @@ def ks_within(ks: Sequence[int], embeddings: Tensor, gallery: Tensor | None) -> 
 
 
 def map_at_r_per_class(
-    arrays: Mapping[str, Tensor], names: Sequence[str], *, distance: str
+    arrays: Mapping[str, Tensor], names: Sequence[str] | Mapping[int, str], *, distance: str
 ) -> dict[str, float]:
     """Return the MAP@R of each class, the mean over its queries; a class with nothing to find has none.
 
     Args:
         arrays: `embeddings` and `labels`; with `gallery` and `gallery_labels`, these are searched.
+        names: the name of each label.
 
     >>> arrays = {"embeddings": torch.tensor([[0.0], [1.0], [5.0]]), "labels": torch.tensor([1, 1, 0])}
     >>> map_at_r_per_class(arrays, ["owl", "wren"], distance="euclidean")

@@ -149,11 +149,8 @@ class BlackBoxAPLoss(nn.Module):
         title="BlackBox AP",
         citation="Rolinek, Musil, Paulus, Vlastelica, Michaelis, Martius: Optimizing Rank-based Metrics with "
         "Blackbox Differentiation. CVPR 2020",
-        year=2020,
         equation="1 - mean_i rank(i, positives) / rank(i), gradient -(r(s) - r(s + lambda g)) / lambda",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=UNSAID,
         search_space={"interpolation": ("log", 0.2, 50.0), "margin": ("log", 0.002, 0.2)},
         notes="A constant margin, no batch memory; lambda and margin from ROADMAP's comparison.",
@@ -187,11 +184,8 @@ class BlackBoxRecallLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="BlackBox recall",
         citation=BlackBoxAPLoss.card.citation,
-        year=2020,
         equation="mean_i w(negatives before i), gradient -(r(s) - r(s + lambda g)) / lambda",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=UNSAID,
         search_space={"interpolation": ("log", 0.2, 50.0), "margin": ("log", 0.002, 0.2)},
         notes="No batch memory; lambda and margin from ROADMAP's comparison, the default weighting is ours.",

@@ -93,11 +93,8 @@ class CBMLLoss(nn.Module):
         title="CBML",
         citation="Kan, He, Cen, Li, Mladenovic, He: Contrastive Bayesian Analysis for Deep Metric Learning. "
         "TPAMI 2022",
-        year=2022,
         equation="log(1 + sum_p exp((a - s_p) / b)) + log(1 + sum_n exp((s_n - c) / d)) + w sum (s_n - m)^2",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(15, 8),

@@ -64,13 +64,11 @@ class CenterContrastiveLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Center contrastive",
         citation="Cai, Xiong, Tian: Center Contrastive Loss for Metric Learning. arXiv 2308.00458, 2023",
-        year=2023,
         equation="-log softmax_j(s (z_i . c_j - [j = y_i] m))[y_i] + lambda |z_i - c_y|^2",
         kind="proxies",
         training=Training(
             rate_ratio=100.0, details="no official code; centres move at the rate of other proxies"
         ),
-        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("log", 8.0, 64.0),
             "margin": ("float", 0.0, 0.4),

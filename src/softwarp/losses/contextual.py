@@ -105,11 +105,8 @@ class ContextualLoss(nn.Module):
         title="Contextual",
         citation="Liao, Tsiligkaridis, Kulis: Supervised Metric Learning to Rank for Retrieval via "
         "Contextual Similarity Optimization. ICML 2023",
-        year=2023,
         equation="0.4 mean (1[y_i = y_j] - J_ij)^2 + 0.5 contrastive + 0.1 (mean s - 0.25)^2",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(32, 4),

@@ -1,6 +1,7 @@
 """What a loss declares about itself, for the command line, the docs, the trainer and the sharder."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -43,17 +44,27 @@ class Card:
 
     title: str
     citation: str
-    year: int
+    year: int = 0  # by default the last one in the citation
     equation: str  # one line of plain text
     kind: Literal["proxies", "classifier", "pairs", "ranking", "graph"]
     networks: str = ""  # trained beside proxies or a classifier, unused at test time
-    min_classes: int = 1  # fewest classes in a batch
-    min_samples: int = 1  # fewest samples of each class in a batch
+    min_classes: int = 0  # fewest classes in a batch; by default 2 for pairs and rankings, else 1
+    min_samples: int = 0  # fewest samples of each class in a batch; by default the same
     training: Training  # how it was trained when published
-    proxy_rate_ratio: float = 1.0  # ours: that ratio in recipes, for Adam with its usual eps
+    # Ours: that ratio in recipes, for Adam with its usual eps; by default that of `training`, or 1.
+    proxy_rate_ratio: float = 0.0
     proxy_travel: float = 2.0  # ours: in phases that give the rate as travel, if proxies start at random
     search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     notes: str = ""  # where it differs from the official code, which constants are ours
+
+    def __post_init__(self) -> None:
+        """Fill in what follows from the rest."""
+        least = 2 if self.kind in ("pairs", "ranking") else 1
+        year = int(["0", *re.findall(r"\b(?:19|20)\d\d\b", self.citation)][-1])
+        ratio = self.training.rate_ratio or 1.0
+        defaults = {"year": year, "min_classes": least, "min_samples": least, "proxy_rate_ratio": ratio}
+        for name, value in defaults.items():
+            object.__setattr__(self, name, getattr(self, name) or value)
 
     def check_counts(self, labels: Tensor) -> None:
         """Raise a ValueError when a batch with these labels holds too few classes or samples."""

@@ -62,7 +62,6 @@ class CrossEntropyLoss(nn.Module):
         title="Cross-entropy",
         citation="Boudiaf et al.: A Unifying Mutual Information View of Metric Learning: Cross-Entropy vs. "
         "Pairwise Losses. ECCV 2020",
-        year=2020,
         equation="KL(q_i || softmax_j(w_j . h_i + b_j)), q smoothed, h = dropout(norm(e))",
         kind="classifier",
         training=Training(
@@ -73,7 +72,6 @@ class CrossEntropyLoss(nn.Module):
             details="CUB rate 0.02 without momentum, Cars 0.05, SOP 0.003 with Nesterov momentum 0.99; "
             "weight decay 5e-4, 100 steps of warm-up, cosine",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"label_smoothing": ("float", 0.0, 0.4), "dropout": ("float", 0.0, 0.7)},
         notes="the optional BatchNorm is in the loss, unused at test time; in the official code it stays",
     )

@@ -42,7 +42,6 @@ class EuclideanSoftmaxLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Euclidean softmax",
         citation=PAPER + ", Eq. 4",
-        year=2024,
         equation="-log softmax_j(-s |e_i - p_j|)[y_i]",
         kind="proxies",
         training=Training(
@@ -50,7 +49,6 @@ class EuclideanSoftmaxLoss(nn.Module):
             rate_ratio=100.0,
             details="the paper does not say for Eq. 4; eps 1 and rates as the authors ran the warped softmax",
         ),
-        proxy_rate_ratio=100.0,
         search_space={"scale": ("auto", 0.1, 10.0)},
     )
     scale: float | Auto

@@ -44,7 +44,6 @@ class LargeMarginSoftmaxLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Large-margin softmax",
         citation="Liu, Wen, Yu, Yang: Large-Margin Softmax Loss for Convolutional Neural Networks. ICML 2016",
-        year=2016,
         equation="-log softmax_j(scale |e| |p_j| f_j)[y], f_y = (L cos t + (-1)^k cos(m t) - 2k) / (1 + L), "
         "k = floor(m t / pi), f_j = cos t_ij",
         kind="classifier",
@@ -127,7 +126,6 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
         title="SphereFace",
         citation="Liu, Wen, Yu, Li, Raj, Song: SphereFace: Deep Hypersphere Embedding for Face Recognition. "
         "CVPR 2017",
-        year=2017,
         equation="-log softmax_j(scale |e| f_j)[y], f_y = (L cos t + (-1)^k cos(m t) - 2k) / (1 + L), "
         "k = floor(m t / pi), f_j = cos t_ij",
         kind="classifier",
@@ -203,7 +201,6 @@ class CosFaceLoss(nn.Module):
         title="CosFace",
         citation="Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu: CosFace: Large Margin Cosine Loss for Deep Face "
         "Recognition. CVPR 2018",
-        year=2018,
         equation="-log softmax_j(scale (cos t_ij - margin [j = y]))[y]",
         kind="classifier",
         training=Training(
@@ -214,7 +211,6 @@ class CosFaceLoss(nn.Module):
             details="faces, rate 0.1, a tenth after 16,000, 24,000 and 28,000 steps, momentum 0.9, weight "
             "decay 5e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.0, 0.6), "scale": ("log", 8.0, 128.0)},
         notes="margin is a difference of cosines; 0.35 is the paper's, insightface's code has 0.40. Class "
         f"vectors start {SHORT}.",
@@ -256,7 +252,6 @@ class ArcFaceLoss(nn.Module):
         title="ArcFace",
         citation="Deng, Guo, Xue, Zafeiriou: ArcFace: Additive Angular Margin Loss for Deep Face "
         "Recognition. CVPR 2019",
-        year=2019,
         equation="-log softmax_j(scale f_j)[y], f_y = cos(t + margin), or cos t - margin sin(margin) where "
         "t > pi - margin; f_j = cos t_ij",
         kind="classifier",
@@ -267,7 +262,6 @@ class ArcFaceLoss(nn.Module):
             rate_ratio=1.0,
             details="faces, rate 0.1, a tenth after 20,000 and 28,000 steps, momentum 0.9, weight decay 5e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.05, 0.8), "scale": ("log", 8.0, 128.0)},
         notes="margin is in radians, as in the paper; pytorch-metric-learning 2 takes degrees. The case "
         "beyond pi - margin is that of the first official code; the current one has none, and there "

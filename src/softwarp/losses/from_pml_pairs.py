@@ -30,12 +30,9 @@ class ContrastiveLoss(nn.Module):
         title="Contrastive",
         citation="Hadsell, Chopra, LeCun: Dimensionality Reduction by Learning an Invariant Mapping. "
         "CVPR 2006",
-        year=2006,
         equation="mean of relu(d_ij - pos_margin) over positive + of relu(neg_margin - d_ij) over "
         "negative pairs",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(details="the paper trains pair by pair"),
         search_space={"pos_margin": ("float", 0.0, 0.6), "neg_margin": ("float", 0.6, 1.4)},
         notes="Unit vectors and hinges without squares, as deep metric learning uses it, where the paper "
@@ -69,13 +66,10 @@ class MarginLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Margin",
         citation="Wu, Manmatha, Smola, Kraehenbuehl: Sampling Matters in Deep Embedding Learning. ICCV 2017",
-        year=2017,
         equation="sum over triplets of relu(d_ap - b_y + margin) + relu(b_y - d_an + margin) + nu b_y, "
         "over the number of positive hinges",
         kind="pairs",
         networks="a boundary for each class",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(14, 5),
@@ -156,12 +150,9 @@ class MultiSimilarityLoss(nn.Module):
         title="Multi-similarity",
         citation="Wang, Han, Huang, Dong, Scott: Multi-Similarity Loss with General Pair Weighting for Deep "
         "Metric Learning. CVPR 2019",
-        year=2019,
         equation="mean_i log(1 + sum_P exp(-alpha (s_ij - base))) / alpha "
         "+ log(1 + sum_N exp(beta (s_ij - base))) / beta",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(16, 5),
@@ -215,12 +206,9 @@ class CircleLoss(nn.Module):
         title="Circle",
         citation="Sun, Cheng, Zhang, Zhang, Zheng, Wang, Wei: Circle Loss: A Unified Perspective of Pair "
         "Similarity Optimization. CVPR 2020",
-        year=2020,
         equation="mean_i log(1 + sum_N exp(g relu(s_ij + m) (s_ij - m)) "
         "sum_P exp(-g relu(1 + m - s_ij) (s_ij - 1 + m)))",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="paper",
             batch=(16, 5),

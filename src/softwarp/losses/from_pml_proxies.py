@@ -29,7 +29,6 @@ class ProxyAnchorLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Proxy-Anchor",
         citation="Kim, Kim, Cho, Kwak: Proxy Anchor Loss for Deep Metric Learning. CVPR 2020",
-        year=2020,
         equation="1/|C+| sum_{j in C+} log(1 + sum_{y = j} exp(-alpha (z.q_j - margin))) "
         "+ 1/C sum_j log(1 + sum_{y != j} exp(alpha (z.q_j + margin)))",
         kind="proxies",
@@ -41,7 +40,6 @@ class ProxyAnchorLoss(nn.Module):
             details="ResNet50, 180 with BN-Inception; rate 1e-4, SOP 6e-4, weight decay 1e-4, 1 to 5 epochs"
             " of warm-up, steps of a half, SOP a quarter",
         ),
-        proxy_rate_ratio=100.0,
         search_space={"margin": ("float", 0.0, 0.4), "alpha": ("log", 2.0, 128.0)},
         notes="C+ are the classes in the batch. Proxies start with deviation sqrt(2 / C), as in the official "
         "code.",
@@ -76,7 +74,6 @@ class SoftTripleLoss(nn.Module):
         title="SoftTriple",
         citation="Qian, Shang, Sun, Hu, Li, Jin: SoftTriple Loss: Deep Metric Learning Without Triplet "
         "Sampling. ICCV 2019",
-        year=2019,
         equation="-log softmax_j(scale (S_ij - margin [j = y]))[y] + tau R, S_ij = sum_k softmax_k(z.w_jk / "
         "gamma) z.w_jk, R = sum_{j, k < l} |w_jk - w_jl| / (C K (K - 1))",
         kind="proxies",
@@ -87,7 +84,6 @@ class SoftTripleLoss(nn.Module):
             rate_ratio=100.0,
             details="eps 0.01, rates 1e-4 and 0.01, weight decay 1e-4, 50 epochs, a tenth every 20",
         ),
-        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("log", 5.0, 60.0),
             "gamma": ("log", 0.03, 0.5),
@@ -160,7 +156,6 @@ class NormalizedSoftmaxLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Normalized softmax",
         citation="Zhai, Wu: Classification is a Strong Baseline for Deep Metric Learning. BMVC 2019",
-        year=2019,
         equation="-log softmax_j(z.q_j / temperature)[y]",
         kind="classifier",
         training=Training(

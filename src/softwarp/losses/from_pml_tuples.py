@@ -30,12 +30,9 @@ class TripletLoss(nn.Module):
         title="Triplet",
         citation="Schroff, Kalenichenko, Philbin: FaceNet: A Unified Embedding for Face Recognition and "
         "Clustering. CVPR 2015",
-        year=2015,
         equation="mean of relu(d_ap^2 - d_an^2 + margin) over triplets with "
         "d_ap^2 < d_an^2 <= d_ap^2 + margin",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="paper",
             batch=(45, 40),
@@ -76,11 +73,8 @@ class NPairLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="N-pair",
         citation="Sohn: Improved Deep Metric Learning with Multi-class N-pair Loss Objective. NeurIPS 2016",
-        year=2016,
         equation="mean_i log(1 + sum_{j != i} exp(e_i . e_j+ - e_i . e_i+)) + norm_penalty mean |e|^2",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="paper",
             batch=(60, 2),
@@ -146,12 +140,9 @@ class LiftedStructureLoss(nn.Module):
         title="Lifted structure",
         citation="Song, Xiang, Jegelka, Savarese: Deep Metric Learning via Lifted Structured Feature "
         "Embedding. CVPR 2016",
-        year=2016,
         equation="1/(2|P|) sum_{ij in P} "
         "relu(log(sum_k exp(margin - d_ik) + sum_l exp(margin - d_jl)) + d_ij)^2",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="paper",
             batch=128,
@@ -186,12 +177,9 @@ class FastAPLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="FastAP",
         citation="Cakir, He, Xia, Kulis, Sclaroff: Deep Metric Learning to Rank. CVPR 2019",
-        year=2019,
         equation="mean_i 1 - (1 / N_i+) sum_b h_ib+ H_ib+ / H_ib; "
         "h soft histograms of d^2, H their sums up to b",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=256,
@@ -225,11 +213,8 @@ class SupConLoss(nn.Module):
         title="SupCon",
         citation="Khosla, Teterwak, Wang, Sarna, Tian, Isola, Maschinot, Liu, Krishnan: Supervised "
         "Contrastive Learning. NeurIPS 2020",
-        year=2020,
         equation="mean_i -(1 / |P_i|) sum_{p in P_i} log(exp(s_ip / t) / sum_{a != i} exp(s_ia / t))",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=1024,

@@ -68,11 +68,9 @@ class PowerLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Power softmax",
         citation=PAPER + ", Table 3",
-        year=2024,
         equation="-log softmax_j(-s |e_i - p_j|^p)[y_i]",
         kind="proxies",
         training=TABLE_3,
-        proxy_rate_ratio=100.0,
         search_space={"exponent": ("float", 0.5, 2.0), "scale": ("log", 0.03, 10.0)},
         notes="not in the official code",
     )
@@ -113,11 +111,9 @@ class ScaledLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Scaled softmax",
         citation=PAPER + ", Table 3",
-        year=2024,
         equation="-log(exp(-s c t_iy) / (exp(-s c t_iy) + sum_{j != y} exp(-s t_ij))), t_ij = |e_i - p_j|",
         kind="proxies",
         training=TABLE_3,
-        proxy_rate_ratio=100.0,
         search_space={"factor": ("float", 0.9, 2.0), "scale": ("log", 1.0, 10.0)},
         notes="not in the official code; below a factor of 1 nothing holds the embeddings back",
     )

@@ -94,7 +94,6 @@ class GroupLoss(nn.Module):
         title="Group Loss",
         citation="Elezi, Vascon, Torcinovich, Pelillo, Leal-Taixé: The Group Loss for Deep Metric Learning. "
         "ECCV 2020",
-        year=2020,
         equation="-log X_y after X <- X (W X) / sum X (W X), X = softmax(A e / T), + CE(A e, y)",
         kind="graph",
         networks="classifier",
@@ -106,7 +105,6 @@ class GroupLoss(nn.Module):
             rate_ratio=1.0,
             details="CUB rate 1.56e-4; Cars 5 x 7, 2e-4; SOP 10 x 6, 6.1e-4; 70 epochs, a tenth from 31 on",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 1.0, 100.0), "weight": ("log", 0.1, 10.0)},
         notes="constants are those of the official code for CUB, the search ranges ours; the first samples "
         "of each class in a batch are its anchors, so the value depends on the order within a class; a "

@@ -79,11 +79,9 @@ class HierarchicalProxiesLoss(nn.Module):
         title="Hierarchical proxies",
         citation="Yang, Bastan, Zhu, Gray, Samaras: Hierarchical Proxy-based Loss for Deep Metric Learning. "
         "WACV 2022",
-        year=2022,
         equation="loss(E, P, y) + w loss(E, Q, k(y)), Q = means of the k-means clusters k of P",
         kind="proxies",
         training=Training(rate_ratio=100.0, details="no official code, and we did not have the paper"),
-        proxy_rate_ratio=100.0,
         search_space={"weight": ("log", 0.1, 10.0)},
         notes="no official code; coarse_classes, weight, refresh and the gradient through the means are ours",
     )

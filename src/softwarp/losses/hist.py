@@ -89,7 +89,6 @@ class HISTLoss(nn.Module):
         title="HIST",
         citation="Lim, Yun, Park, Choi: Hypergraph-Induced Semantic Tuplet Loss for Deep Metric Learning. "
         "CVPR 2022",
-        year=2022,
         equation="-log softmax_c(-tau d_ic)[y_i] + weight CE(hypergraph network)",
         kind="graph",
         networks="hypergraph network of two layers",

@@ -85,7 +85,6 @@ class IntraBatchLoss(nn.Module):
         title="Intra-batch connections",
         citation="Seidenschwarz, Elezi, Leal-Taixé: Learning Intra-Batch Connections for Deep Metric "
         "Learning. ICML 2021",
-        year=2021,
         equation="CE(A e / T, y) + CE(B MPN(z) / T, y)",
         kind="graph",
         networks="message passing network (attention) and two classifiers",
@@ -97,7 +96,6 @@ class IntraBatchLoss(nn.Module):
             details="CUB rate 1.56e-4; Cars 10 x 7, 3.67e-4; SOP 15 x 6, 2.47e-4; 70 epochs, a tenth from "
             "31 on",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.05, 1.0), "label_smoothing": ("float", 0.0, 0.3)},
         notes="random while training, by dropout; the attention has 1 more in its denominator than a "
         "softmax, as in the official code; Cars has 2 layers, 8 heads and concatenate",

@@ -64,13 +64,11 @@ class L2SoftmaxLoss(nn.Module):
         title="L2-softmax",
         citation="Ranjan, Castillo, Chellappa: L2-constrained Softmax Loss for Discriminative Face "
         "Verification. 2017",
-        year=2017,
         equation="-log softmax_j(w_j . alpha z_i + b_j)[y_i]",
         kind="classifier",
         training=Training(
             rate_ratio=1.0, details="no official code; the classifier is one more layer of the model"
         ),
-        proxy_rate_ratio=1.0,
         search_space={"alpha": ("log", 4.0, 64.0)},
         notes="no official code; the default of alpha is ours, and alpha is not learned",
     )

@@ -98,7 +98,6 @@ class MagFaceLoss(nn.Module):
         title="MagFace",
         citation="Meng, Zhao, Huang, Zhou: MagFace: A Universal Representation for Face Recognition and "
         "Quality Assessment. CVPR 2021",
-        year=2021,
         equation="-log softmax_j(s cos(theta_ij + [j = y_i] m(a_i)))[y_i] + lambda_g (a_i / u_a^2 + 1 / a_i)",
         kind="proxies",
         training=Training(

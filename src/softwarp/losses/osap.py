@@ -90,11 +90,8 @@ class OSAPLoss(nn.Module):
         citation="Yuan, Xu, Wang, Zhang, Liao, Wang, Lin: OSAP-Loss: Efficient optimization of average "
         "precision via involving samples after positive ones towards remote sensing image retrieval. CAAI "
         "Transactions on Intelligence Technology 8(4), 2023",
-        year=2023,
         equation="1 - mean_i r+(i) / (r+(i) + sum_negatives H(s_j - s_i)) + after_weight after(i)",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(details="no official code, and we did not have the paper"),
         search_space={"temperature": ("log", 0.002, 0.1), "after_weight": ("log", 0.1, 10.0)},
         notes="Built from the paper's abstract, no code exists: H, the loss on samples after each positive "

@@ -85,7 +85,6 @@ class ProxyGMLLoss(nn.Module):
         title="ProxyGML (Proxy-Few)",
         citation="Zhu, Yang, Deng, Liu: Fewer is More: A Deep Graph Metric Learning Perspective Using Fewer "
         "Proxies. NeurIPS 2020",
-        year=2020,
         equation="-log softmax over classes of kept proxies (sum of kept z_i . q)[y_i] + weight CE(proxies)",
         kind="proxies",
         training=Training(
@@ -96,7 +95,6 @@ class ProxyGMLLoss(nn.Module):
             details="CUB and Cars, eps 0.01, rates 1e-4 and 0.03, weight decay 1e-4, 50 epochs, a tenth "
             "after 20 and 40; SOP with one proxy per class at rate 0.3",
         ),
-        proxy_rate_ratio=300.0,
         search_space={"ratio": ("log", 0.01, 0.5), "weight": ("float", 0.0, 1.0)},
         notes="at least as many proxies of other classes are kept as of its own class: ours, for few classes",
     )

@@ -58,13 +58,11 @@ class ProxyNCALoss(nn.Module):
         title="ProxyNCA",
         citation="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No Fuss Distance Metric Learning using "
         "Proxies. ICCV 2017",
-        year=2017,
         equation="scale |z_i - q_y|^2 + log sum_{j != y} exp(-scale |z_i - q_j|^2)",
         kind="proxies",
         training=Training(
             rate_ratio=100.0, details="no official code; as for ProxyNCA++ but with the usual eps"
         ),
-        proxy_rate_ratio=100.0,
         search_space={"scale": ("log", 1.0, 40.0)},
         notes="no official code; scale 9 and the start of the proxies are those of the code of ProxyNCA++",
     )

@@ -63,7 +63,6 @@ class ProxyNCAppLoss(nn.Module):
         title="ProxyNCA++",
         citation="Teh, DeVries, Taylor: ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component "
         "Analysis. ECCV 2020",
-        year=2020,
         equation="-log softmax_j(-scale |z_i - q_j|^2)[y_i]",
         kind="proxies",
         training=Training(

@@ -119,11 +119,8 @@ class RecallAtKLoss(nn.Module):
         title="RS@k",
         citation="Patel, Tolias, Matas: Recall@k Surrogate Loss with Large Batches and Similarity Mixup. "
         "CVPR 2022",
-        year=2022,
         equation="1 - mean_k min(k, sum_i sigmoid((k - rank(i)) / tau_2)) / min(k, |P|)",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(100, 4),

@@ -116,12 +116,9 @@ class RoadmapLoss(nn.Module):
         title="ROADMAP",
         citation="Ramzi, Thome, Rambour, Audebert, Bitot: Robust and Decomposable Average Precision for "
         "Image Retrieval. NeurIPS 2021",
-        year=2021,
         equation="1 - mean_i r+(i) / (r+(i) + sum_negatives H(s_j - s_i)) + relu(0.9 - s_pos) + "
         "relu(s_neg - 0.6)",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(32, 4),

@@ -78,7 +78,6 @@ class SGSLLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="SGSL",
         citation="Yang, Wang, Zhang: Stop-Gradient Softmax Loss for Deep Metric Learning. AAAI 2023",
-        year=2023,
         equation="CE(W e) + [mean CE <= threshold] log(1 + exp(LSE_{j != y}(r cos_j) / r - cos_y))",
         kind="classifier",
         training=Training(
@@ -89,7 +88,6 @@ class SGSLLoss(nn.Module):
             details="CUB and Cars rate 0.05 without momentum, SOP 0.003 with Nesterov momentum 0.99; weight"
             " decay 5e-4, 100 epochs, cosine",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"scale": ("log", 5.0, 100.0), "label_smoothing": ("float", 0.0, 0.5)},
         notes="smoothed labels over many classes can hold the cross entropy above the threshold of 3: "
         "lower label_smoothing or raise threshold then, as the official 0.1 for SOP",

@@ -61,11 +61,8 @@ class SmoothAPLoss(nn.Module):
         title="Smooth-AP",
         citation="Brown, Xie, Kalogeiton, Zisserman: Smooth-AP: Smoothing the Path Towards Large-Scale Image "
         "Retrieval. ECCV 2020",
-        year=2020,
         equation="1 - mean_i rank(i, positives) / rank(i, all), ranks by sigmoid((s_j - s_i) / temperature)",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(28, 4),

@@ -68,11 +68,8 @@ class SoftBinAPLoss(nn.Module):
         title="SoftBin AP",
         citation="Revaud, Almazan, Rezende, de Souza: Learning with Average Precision: Training Image "
         "Retrieval with a Listwise Loss. ICCV 2019",
-        year=2019,
         equation="1 - sum_m precision_m recall_m over M triangular bins of the similarity",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             details="from ROADMAP's comparison; the paper's batches hold thousands of landmarks"
         ),

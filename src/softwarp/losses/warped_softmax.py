@@ -130,7 +130,6 @@ class WarpedSoftmaxLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Warped softmax",
         citation=PAPER,
-        year=2024,
         equation="-log(exp(-s f(t_iy)) / (exp(-s f(t_iy)) + sum_{j != y} exp(-s t_ij))), f of Eq. 7",
         kind="proxies",
         training=Training(
@@ -141,7 +140,6 @@ class WarpedSoftmaxLoss(nn.Module):
             details="CUB, eps 1, weight decay 1e-7, rates 0.01 and 1.0, in the second phase 0.001 and "
             "0.0005; Cars 4 x 16; SOP 64 x 3, rates 0.024 and 225",
         ),
-        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("auto", 0.1, 10.0),
             "alpha": ("auto", 0.1, 10.0),

@@ -6,8 +6,6 @@ can; what comes nearer to a positive's score than their error is a doubt and set
 ties by index. `ranks.py` says why, and where the blocks come from.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ decide what they can (`scores.py`), and what is too close to call is settled by 
 (`counting.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 

@@ -3,8 +3,6 @@
 Thresholds come from the data, midway between distances that occur, so embeddings of any length will do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
