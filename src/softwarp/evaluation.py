@@ -62,8 +62,8 @@ def embed_images(
     Broken images are left out, so items may be missing. The processes of a run share the work, and each
     returns the whole result. The caller puts the model into evaluation mode.
 
-    This is how training evaluates: with its batches, made by the processes that make those it trains on, and
-    a share for each rank. Everything else embeds by `EmbeddingModel.embed_ahead`, in threads of one process.
+    Training evaluates this way: its own loader processes make the batches, and each rank embeds a share.
+    Everything else embeds by `EmbeddingModel.embed_ahead`, in threads of one process.
     """
     chosen = torch.arange(len(images)) if items is None else items
     batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)]

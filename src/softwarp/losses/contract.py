@@ -216,13 +216,18 @@ def proxies_of(loss: nn.Module) -> nn.Parameter | None:
     return class_vectors_of(loss) if name.rpartition(".")[2] == "proxies" else None
 
 
+def check_declared(loss: Any, name: str) -> None:
+    """Raise a ValueError that says what a loss, or its class, does not declare."""
+    missing = [each for each in ("distance", "card", "class_vectors") if not hasattr(loss, each)]
+    if missing or not isinstance(loss.card, Card):
+        lacks = ", ".join(missing) or "a Card as its card"
+        raise ValueError(f"{name} does not declare {lacks}; examples/own_loss.py shows how")
+
+
 def _contract(loss: Any) -> Loss:
-    if not isinstance(loss, Loss):
-        missing = [name for name in ("distance", "card", "class_vectors") if not hasattr(loss, name)]
-        raise ValueError(
-            f"{type(loss).__name__} does not declare {', '.join(missing)}; examples/own_loss.py shows how"
-        )
-    return loss
+    check_declared(loss, type(loss).__name__)
+    found: Loss = loss
+    return found
 
 
 def start_phase(loss: nn.Module, settings: Mapping[str, Any]) -> None:

@@ -117,8 +117,8 @@ def log_one_plus_sum(exponents: Tensor, chosen: Tensor) -> Tensor:
 def init_proxies(num_classes: int, embedding_size: int, init: str = "kaiming") -> nn.Parameter:
     """Return proxies [C, D], drawn by one of `PROXY_INITS`.
 
-    Where a loss looks at directions alone, SGD turns a vector the slower the longer it is, by the square of
-    its length; so a loss has the start that goes with its learning rates.
+    For a loss that looks at directions alone, SGD turns a long vector more slowly, by the square of its
+    length, so each loss has the start that suits its learning rates.
 
     - `kaiming`: the authors' of the warped softmax (normal, fan out: deviation sqrt(2 / C));
     - `kaiming_in`: that of the large-margin softmax (normal, fan in: deviation sqrt(2 / D));

@@ -17,9 +17,8 @@ and not normalised again; virtual items are ranked and are queries, so that 4 pe
 official batches hold 400 (CUB), 392 (Cars) or 4000 (SOP) images. Samples that are alone in their class
 are ranked but are not queries.
 
-Differs from the official code, unless query_ranked: the query is not among the items j, as in the paper;
-there it is, which adds about 1 to each rank. That is the authors' own code. Any order and any
-class counts are fine.
+Differs from the official code, unless query_ranked: as in the paper, the query is not among the items j; in
+the official code it is, which adds about 1 to each rank. Any order and any class counts are fine.
 """
 
 from collections.abc import Sequence

@@ -100,7 +100,7 @@ def check_label_sides(
 
 
 def check_distance(distance: str) -> None:
-    """Nothing, or a ValueError naming the distances there are."""
+    """Raise a ValueError that lists the distances, unless this is one of them."""
     if distance not in DISTANCES:
         raise ValueError(f"unknown distance {distance!r}; choose one of {', '.join(DISTANCES)}")
 

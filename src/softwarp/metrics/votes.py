@@ -1,4 +1,4 @@
-"""The accuracy of a vote of the nearest: which class is this, judged by what it is looked up among?"""
+"""The accuracy of a vote of the nearest items on the class of a query."""
 
 from collections.abc import Sequence
 
