@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from softwarp.losses.checks import check_not_negative, check_positive, check_sizes
 from softwarp.losses.contract import Card, Training, shown_settings
 from softwarp.losses.distances import log_one_plus_sum
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, over_queries, unit_rows
+from softwarp.losses.ranking import Lists, check_lists, over_queries, unit_rows
 
 
 def osap_loss(
@@ -49,7 +49,6 @@ def osap_loss(
     scale: float = 32.0,
     margin: float = 0.1,
     after_weight: float = 1.0,
-    block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
     """Return the loss of each query, [Q].
 
@@ -72,7 +71,7 @@ def osap_loss(
 
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
-        return over_queries(loss, items, labels, with_query=False, block_elements=block_elements)
+        return over_queries(loss, items, labels, with_query=False)
 
 
 class OSAPLoss(nn.Module):

@@ -48,7 +48,6 @@ def over_queries(
     with_query: bool,
     query_ranked: bool = False,
     width: int | None = None,
-    block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
     """Return `function` of every query's list, [Q]; a query is an item that shares its class with another.
 
@@ -56,7 +55,6 @@ def over_queries(
         with_query: whether the query stands in its own list, as its own positive.
         query_ranked: whether it stands there without being a positive.
         width: numbers that `function` makes for each query and item; by default the number of positives.
-        block_elements: size of a block: queries x items x width.
     """
     columns, real = positive_columns(labels, with_query=with_query)
     queries = find_queries(real.sum(1) > int(with_query))
@@ -68,15 +66,18 @@ def over_queries(
             similarities = similarities.scatter(1, rows[:, None], -torch.inf)
         return function(Lists(similarities, own, real[rows], labels[rows, None] == labels))
 
-    rows_a_block = block_elements // (len(items) * (width or columns.shape[1]))
-    return torch.cat(in_blocks(block, items, queries, rows_a_block))
+    return torch.cat(in_blocks(block, items, queries, width=width or columns.shape[1]))
 
 
 def in_blocks(
-    function: Callable[[Tensor, Tensor], Tensor], items: Tensor, rows: Tensor, size: int
+    function: Callable[[Tensor, Tensor], Tensor], items: Tensor, rows: Tensor, *, width: int
 ) -> list[Tensor]:
-    """Return function(items, some rows) for all rows, `size` at a time; gradients compute it once more."""
-    blocks = rows.split(max(1, size))
+    """Return function(items, some rows) for all rows, in blocks; gradients compute it once more.
+
+    Args:
+        width: numbers that `function` makes for each row and item.
+    """
+    blocks = rows.split(max(1, BLOCK_ELEMENTS // (len(items) * width)))
     if len(blocks) == 1:
         return [function(items, rows)]
     return [_Recomputed.apply(items, block, function) for block in blocks]

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from softwarp.losses.checks import check_positive, check_sizes
 from softwarp.losses.contract import Card, Training, shown_settings
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, over_queries, unit_rows
+from softwarp.losses.ranking import Lists, check_lists, over_queries, unit_rows
 
 CUTOFFS = (1, 2, 4, 8, 16)
 
@@ -43,7 +43,6 @@ def recall_at_k_loss(
     recall_temperature: float | Sequence[float] = 1.0,
     mix: bool = False,
     query_ranked: bool = False,
-    block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
     """Return one minus the mean surrogate recall of each query, [Q].
 
@@ -70,14 +69,7 @@ def recall_at_k_loss(
         items = unit_rows(embeddings, labels)
         if mix:
             items, labels = similarity_mixup(items, labels)
-        return over_queries(
-            loss,
-            items,
-            labels,
-            with_query=False,
-            query_ranked=query_ranked,
-            block_elements=block_elements,
-        )
+        return over_queries(loss, items, labels, with_query=False, query_ranked=query_ranked)
 
 
 def similarity_mixup(items: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

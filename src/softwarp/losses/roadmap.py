@@ -34,14 +34,7 @@ from torch import Tensor, nn
 
 from softwarp.losses.checks import check_not_negative, check_positive, check_sizes
 from softwarp.losses.contract import Card, Training, shown_settings
-from softwarp.losses.ranking import (
-    BLOCK_ELEMENTS,
-    Lists,
-    check_lists,
-    in_blocks,
-    over_queries,
-    unit_rows,
-)
+from softwarp.losses.ranking import Lists, check_lists, in_blocks, over_queries, unit_rows
 
 
 def sup_ap_loss(
@@ -51,7 +44,6 @@ def sup_ap_loss(
     temperature: float = 0.01,
     slope: float = 100.0,
     knee: float = 0.05,
-    block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
     """Return SupAP, which is never below one minus the average precision, of each query, [Q]."""
     check_positive(temperature=temperature, slope=slope, knee=knee)
@@ -67,16 +59,11 @@ def sup_ap_loss(
 
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
-        return over_queries(loss, items, labels, with_query=True, block_elements=block_elements)
+        return over_queries(loss, items, labels, with_query=True)
 
 
 def calibration_loss(
-    embeddings: Tensor,
-    labels: Tensor,
-    *,
-    positive_margin: float = 0.9,
-    negative_margin: float = 0.6,
-    block_elements: int = BLOCK_ELEMENTS,
+    embeddings: Tensor, labels: Tensor, *, positive_margin: float = 0.9, negative_margin: float = 0.6
 ) -> Tensor:
     """Return how far pairs are on the wrong side of their margin, a scalar.
 
@@ -96,7 +83,7 @@ def calibration_loss(
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
         rows = torch.arange(len(items), device=items.device)
-        blocks = in_blocks(sums, items, rows, block_elements // len(items))
+        blocks = in_blocks(sums, items, rows, width=1)
         far, near, far_count, near_count = torch.stack(blocks).sum(0)
         loss: Tensor = far / far_count.clamp_min(1) + near / near_count.clamp_min(1)
         return loss

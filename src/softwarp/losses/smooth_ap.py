@@ -22,12 +22,10 @@ from torch import Tensor, nn
 
 from softwarp.losses.checks import check_positive, check_sizes
 from softwarp.losses.contract import Card, Training, shown_settings
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, over_queries, unit_rows
+from softwarp.losses.ranking import Lists, check_lists, over_queries, unit_rows
 
 
-def smooth_ap_loss(
-    embeddings: Tensor, labels: Tensor, *, temperature: float = 0.01, block_elements: int = BLOCK_ELEMENTS
-) -> Tensor:
+def smooth_ap_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0.01) -> Tensor:
     """Return one minus the smoothed average precision of each query, [Q].
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
@@ -44,7 +42,7 @@ def smooth_ap_loss(
 
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
-        return over_queries(loss, items, labels, with_query=True, block_elements=block_elements)
+        return over_queries(loss, items, labels, with_query=True)
 
 
 class SmoothAPLoss(nn.Module):

@@ -22,12 +22,10 @@ from torch import Tensor, nn
 
 from softwarp.losses.checks import check_sizes, check_whole
 from softwarp.losses.contract import Card, Training, shown_settings
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, over_queries, unit_rows
+from softwarp.losses.ranking import Lists, check_lists, over_queries, unit_rows
 
 
-def softbin_ap_loss(
-    embeddings: Tensor, labels: Tensor, *, bins: int = 20, block_elements: int = BLOCK_ELEMENTS
-) -> Tensor:
+def softbin_ap_loss(embeddings: Tensor, labels: Tensor, *, bins: int = 20) -> Tensor:
     """Return one minus the binned average precision of each query, [Q].
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
@@ -44,7 +42,7 @@ def softbin_ap_loss(
 
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
-        return over_queries(loss, items, labels, with_query=True, width=bins, block_elements=block_elements)
+        return over_queries(loss, items, labels, with_query=True, width=bins)
 
 
 def _histograms(lists: Lists, bins: int) -> tuple[Tensor, Tensor]:
