@@ -118,6 +118,8 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
     torch.Size([])
     """
 
+    distance = "cosine"
+    class_vectors = "proxies"
     pml_name = "SphereFaceLoss"
     unit_weights = True
     card: ClassVar[Card] = Card(
