@@ -62,8 +62,8 @@ def embed_images(
     Broken images are left out, so items may be missing. The processes of a run share the work, and each
     returns the whole result. The caller puts the model into evaluation mode.
 
-    This is how training evaluates: with its batches, made by the processes that make those it trains on, and
-    a share for each rank. Everything else embeds by `EmbeddingModel.embed_ahead`, in threads of one process.
+    Training evaluates this way: its own loader processes make the batches, and each rank embeds a share.
+    Everything else embeds by `EmbeddingModel.embed_ahead`, in threads of one process.
     """
     chosen = torch.arange(len(images)) if items is None else items
     batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)]
@@ -92,12 +92,13 @@ def ks_within(ks: Sequence[int], embeddings: Tensor, gallery: Tensor | None) -> 
 
 
 def map_at_r_per_class(
-    arrays: Mapping[str, Tensor], names: Sequence[str], *, distance: str
+    arrays: Mapping[str, Tensor], names: Sequence[str] | Mapping[int, str], *, distance: str
 ) -> dict[str, float]:
     """Return the MAP@R of each class, the mean over its queries; a class with nothing to find has none.
 
     Args:
         arrays: `embeddings` and `labels`; with `gallery` and `gallery_labels`, these are searched.
+        names: the name of each label.
 
     >>> arrays = {"embeddings": torch.tensor([[0.0], [1.0], [5.0]]), "labels": torch.tensor([1, 1, 0])}
     >>> map_at_r_per_class(arrays, ["owl", "wren"], distance="euclidean")

@@ -51,7 +51,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Stopping:
-    """Ctrl-C or a termination signal has arrived; training stops after this batch, at the second at once."""
+    """Ctrl-C or a termination signal has arrived: training stops after this batch, at the second at once."""
 
     signals: int
 

@@ -179,10 +179,7 @@ def save_divided(folder: Path, parts: Mapping[str, Tensor], length: int) -> None
     from torch.distributed.checkpoint.state_dict_saver import save
 
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    with (
-        _errors_as_they_were(),
-        warnings.catch_warnings(action="ignore", category=UserWarning),  # that there is one process
-    ):
+    with _errors_as_they_were():
         save(_divided(parts, length), storage_writer=writer, no_dist=not together())
 
 
@@ -198,21 +195,22 @@ def load_divided(folder: Path, length: int, rows: int, device: torch.device) -> 
         for name, each in reader.read_metadata().state_dict_metadata.items()
         if isinstance(each, TensorStorageMetadata)
     }
-    with (
-        _errors_as_they_were(),
-        warnings.catch_warnings(action="ignore", category=UserWarning),  # that there is one process
-    ):
+    with _errors_as_they_were():
         load(_divided(parts, length), storage_reader=reader, no_dist=not together())
     return parts
 
 
 @contextmanager
 def _errors_as_they_were() -> Iterator[None]:
-    """Raise the error of the process that failed, in all: torch's own for it is not even an Exception."""
+    """Raise the error of the process that failed, in all: torch's own for it is not even an Exception.
+
+    Its warning that there is a single process is left out.
+    """
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
-        yield
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            yield
     except CheckpointException as error:
         raise next(iter(error.failures.values()))[0] from None
 

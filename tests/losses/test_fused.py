@@ -70,8 +70,7 @@ def outcome(module, **chunks):
     """Three times the value and its gradients, as one row of numbers."""
     embeddings, proxies, labels = batch()
     embeddings, proxies = embeddings.requires_grad_(), proxies.requires_grad_()
-    warp = {**WARP, "alpha": WARP["alpha"][labels]}
-    value = 3 * module.fused_softmax(embeddings, proxies, labels, scale=1.5, **warp, **chunks)
+    value = 3 * module.fused_softmax(embeddings, proxies, labels, scale=1.5, **WARP, **chunks)
     value.backward()
     return torch.cat([value.detach()[None], embeddings.grad.flatten(), proxies.grad.flatten()]).numpy()
 

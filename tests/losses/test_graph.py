@@ -208,7 +208,7 @@ def test_settings_out_of_range_are_refused_by_name(name, settings):
 
 @pytest.mark.parametrize("name", ["proxy_nca", "sgsl"])
 def test_a_single_class_is_refused(name):
-    with pytest.raises(ValueError, match="num_classes is 1"):
+    with pytest.raises(ValueError, match=r"num_classes .*2, got 1"):
         build_loss(name, 1, 4)
 
 
@@ -217,7 +217,7 @@ def test_wrong_input_is_refused(name):
     loss = build_loss(name, 5, 4, **CASES[name].settings)
     with pytest.raises(ValueError, match=r"labels .*0 to 4"):
         loss(torch.randn(4, 4), torch.tensor([0, 0, 1, 5]))
-    with pytest.raises(ValueError, match="3 dimensions"):
+    with pytest.raises(ValueError, match=r"3 dimensions|D = 4, got \[4, 3\]"):
         loss(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
     with pytest.raises(ValueError, match=r"embeddings .*NaN .*1 of 4 rows"):
         loss(torch.tensor([[torch.nan] * 4] + [[1.0, 2, 3, 4]] * 3), torch.tensor([0, 0, 1, 1]))

@@ -108,7 +108,7 @@ def test_degenerate_batches_are_finite(name, settings):
 def test_one_sample_and_one_known_class(name, settings):
     embeddings, labels = batch(size=1)
     if settings.get("feature_norm"):
-        with pytest.raises(ValueError, match="feature_norm"):
+        with pytest.raises(ValueError, match="2 embeddings"):
             make(name, settings)(embeddings, labels)
         return
     assert all_finite(make(name, settings), embeddings, labels)
@@ -176,7 +176,7 @@ def test_refuses_bad_batches(name):
         ("cross_entropy", {"dropout": 1.0}, "dropout .*1.0"),
         ("cross_entropy", {"label_smoothing": -0.1}, "label_smoothing .*-0.1"),
         ("center_contrastive", {"margin": -0.1}, "margin .*-0.1"),
-        ("hierarchical_proxies", {"coarse_classes": 6}, "coarse_classes .*1 to 5.*6"),
+        ("hierarchical_proxies", {"coarse_classes": 6}, "coarse_classes .*5.*6"),
         ("hierarchical_proxies", {"coarse_classes": 1.5}, "coarse_classes .*1.5"),
         ("hierarchical_proxies", {"refresh": 0}, "refresh .*0"),
         ("hierarchical_proxies", {"weight": 0.0}, "weight .*0"),

@@ -17,6 +17,7 @@ from softwarp.losses import (
     calibration_loss,
     contextual_loss,
     osap_loss,
+    ranking,
     recall_at_k_loss,
     smooth_ap_loss,
     softbin_ap_loss,
@@ -76,32 +77,35 @@ def test_gradient_is_the_values(name):
 
 @pytest.mark.parametrize("function", BLOCKED)
 @pytest.mark.parametrize("block_elements", [1, 150])
-def test_blocks_change_neither_value_nor_gradient(function, block_elements):
+def test_blocks_change_neither_value_nor_gradient(function, block_elements, monkeypatch):
     embeddings, labels = batch(UNEQUAL)
     whole = gradient(function, embeddings, labels)
-    blocked = gradient(function, embeddings, labels, block_elements=block_elements)
+    monkeypatch.setattr(ranking, "BLOCK_ELEMENTS", block_elements)
+    blocked = gradient(function, embeddings, labels)
     assert whole[1].abs().max() > 0
     torch.testing.assert_close(blocked, whole, rtol=1e-10, atol=1e-12)
 
 
-def test_blocks_compute_their_gradient_in_full_precision_under_autocast():
+def test_blocks_compute_their_gradient_in_full_precision_under_autocast(monkeypatch):
     embeddings, labels = batch(UNEQUAL, dtype=torch.float32)
     expected = gradient(smooth_ap_loss, embeddings, labels)
+    monkeypatch.setattr(ranking, "BLOCK_ELEMENTS", 1)
     with torch.autocast("cpu", torch.bfloat16):
-        blocked = gradient(smooth_ap_loss, embeddings, labels, block_elements=1)
+        blocked = gradient(smooth_ap_loss, embeddings, labels)
     torch.testing.assert_close(blocked, expected)
 
 
-def test_blocks_keep_no_comparisons_for_the_gradient():
+def test_blocks_keep_no_comparisons_for_the_gradient(monkeypatch):
     embeddings, labels = batch(torch.arange(30).repeat(2), dtype=torch.float32)
     largest = []
+    monkeypatch.setattr(ranking, "BLOCK_ELEMENTS", 60 * 2 * 5)
 
     def pack(tensor):
         largest.append(tensor.numel())
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        smooth_ap_loss(embeddings.requires_grad_(), labels, block_elements=60 * 2 * 5)
+        smooth_ap_loss(embeddings.requires_grad_(), labels)
     assert 0 < max(largest) <= 60 * 4
 
 
@@ -201,7 +205,7 @@ def test_the_functions_refuse_a_batch_without_positives(function):
 def test_settings_that_make_no_sense_are_refused(name, settings, message):
     with pytest.raises(ValueError, match=message):
         build_loss(name, 5, 4, **settings)
-    with pytest.raises(ValueError, match=r"num_classes .*got 0 and 4"):
+    with pytest.raises(ValueError, match=r"num_classes .*1, got 0"):
         build_loss(name, 0, 4)
 
 

@@ -30,7 +30,7 @@ CASES: dict[str, Case] = {
         settings={"alpha": 2.0, "k1": 0.7, "k2": 1.3, "scale": 1.5, "delta": 0.5},
         surrogate=surrogates.warped_softmax,
         mutants=(
-            ("k1=self.k1,", "k1=self.k2,"),
+            ("k1=self.k1,\n", "k1=self.k2,\n"),
             ("scale=scale,\n            delta", "scale=1.0,\n            delta"),
             ("delta=self.delta,\n        )", "delta=1.0,\n        )"),
         ),

@@ -14,11 +14,11 @@ CASES: dict[str, Case] = {
         reference=references.contrastive,
         settings={"pos_margin": 0.3, "neg_margin": 1.2},
         mutants=(
-            ("FromPML(pos_margin=pos_margin, neg", "FromPML(pos_margin=0.0, neg"),
-            ("neg_margin=neg_margin, distance=lp_distance())", "neg_margin=1.0, distance=lp_distance())"),
+            ("pos_margin=pos_margin, neg", "pos_margin=0.0, neg"),
+            ("neg_margin=neg_margin, distance=lp_distance()", "neg_margin=1.0, distance=lp_distance()"),
             (
-                "neg_margin=neg_margin, distance=lp_distance())",
-                "neg_margin=neg_margin, distance=lp_distance(power=2))",
+                "neg_margin=neg_margin, distance=lp_distance()",
+                "neg_margin=neg_margin, distance=lp_distance(power=2)",
             ),
         ),
     ),
@@ -45,16 +45,16 @@ CASES: dict[str, Case] = {
         reference=references.lifted_structure,
         mutants=(
             ("lp_distance(normalize_embeddings=False)", "lp_distance()"),
-            ("FromPML(neg_margin=margin", "FromPML(neg_margin=2 * margin"),
+            ("neg_margin=margin", "neg_margin=2 * margin"),
         ),
     ),
     "margin": Case(
         reference=references.margin,
         settings={"sampling": "all", "nu": 0.1},
         mutants=(
-            ("margin=margin, beta=beta, nu=nu,", "margin=margin, beta=beta, nu=0.0,"),
+            ("nu=nu,", "nu=0.0,"),
             ("beta=self.boundaries)", "beta=2 * self.boundaries)"),
-            ("margin=margin, beta=beta, nu", "margin=beta, beta=beta, nu"),
+            ("margin=margin,\n            beta=beta", "margin=beta,\n            beta=beta"),
         ),
     ),
     "multi_similarity": Case(
@@ -62,14 +62,14 @@ CASES: dict[str, Case] = {
         mutants=(
             ("MultiSimilarityMiner(epsilon=epsilon)", "MultiSimilarityMiner(epsilon=0.0)"),
             ("beta=beta, base=base)", "beta=beta, base=1.0)"),
-            ("FromPML(alpha=alpha, beta=beta, base", "FromPML(alpha=beta, beta=alpha, base"),
+            ("alpha=alpha, beta=beta, base", "alpha=beta, beta=alpha, base"),
         ),
     ),
     "circle": Case(
         reference=references.circle,
         surrogate=surrogates.circle,
         mutants=(
-            ("FromPML(m=margin,", "FromPML(m=margin / 2,"),
+            ("m=margin,", "m=margin / 2,"),
             ("m=margin, gamma=gamma)", "m=margin, gamma=gamma / 2)"),
         ),
     ),
@@ -83,7 +83,7 @@ CASES: dict[str, Case] = {
     "supcon": Case(
         reference=references.supcon,
         mutants=(
-            ("FromPML(temperature=temperature)", "FromPML(temperature=2 * temperature)"),
+            ('"SupConLoss", temperature=temperature', '"SupConLoss", temperature=2 * temperature'),
             ("temperature: float = 0.1", "temperature: float = 0.07"),
         ),
     ),
@@ -107,7 +107,7 @@ CASES: dict[str, Case] = {
     "normalized_softmax": Case(
         reference=references.normalized_softmax,
         mutants=(
-            ("temperature=temperature, weight_init", "temperature=1.0, weight_init"),
+            ("embedding_size, temperature=temperature", "embedding_size, temperature=1.0"),
             ("temperature: float = 0.05", "temperature: float = 0.1"),
         ),
     ),
@@ -127,13 +127,13 @@ CASES: dict[str, Case] = {
         settings={"margin": 3, "first_plain": 0.0, "last_plain": 0.0, "proxy_init": "normal"},
         mutants=(
             ('pml_name = "SphereFaceLoss"', 'pml_name = "LargeMarginSoftmaxLoss"'),
-            ("getattr(losses, self.pml_name)", "losses.CosFaceLoss"),
+            ("pml_classifier(self.pml_name,", 'pml_classifier("CosFaceLoss",'),
         ),
     ),
     "cosface": Case(
         reference=references.cosface,
         mutants=(
-            ("import CosFaceLoss as", "import ArcFaceLoss as"),
+            ('"CosFaceLoss",', '"ArcFaceLoss",'),
             ("margin: float = 0.35", "margin: float = 0.4"),
         ),
     ),

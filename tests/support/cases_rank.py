@@ -42,7 +42,7 @@ CASES: dict[str, Case] = {
         mutants=(
             ("rank = 0.5 + ", "rank = 1.5 + "),
             ("with_query=False", "with_query=True"),
-            ("query_ranked=query_ranked,\n            block", "query_ranked=True,\n            block"),
+            ("False, query_ranked=query_ranked)", "False, query_ranked=True)"),
         ),
         settings={"rank_temperature": 0.1, "cutoffs": (1, 2, 4)},
     ),

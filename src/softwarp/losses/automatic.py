@@ -165,6 +165,15 @@ class Lengths(nn.Module):
             return float(self.reach)
         return float(mean_square_distance(*widen(embeddings, proxies())).mean().sqrt()) or 1.0
 
+    def settle(
+        self, scale: float | Auto, num_classes: int, embeddings: Tensor, proxies: Callable[[], Tensor]
+    ) -> tuple[float, float]:
+        """Return the scale for this batch, and the reach of the first if the scale is measured, else 0."""
+        if not isinstance(scale, str):
+            return scale, 0.0
+        reach = self.first_reach(embeddings, proxies)
+        return factor_of(scale) * self.scale(num_classes, reach), reach
+
     @torch.no_grad()
     def learn(self, gap: Tensor, reach: float, num_classes: int, variance: Callable[[], Tensor]) -> None:
         """Take a batch of training into account, with its gap and the variance of its distances."""
@@ -177,19 +186,26 @@ class Lengths(nn.Module):
         share = 1 / min(int(self.batches), MEMORY)
         self.gap += share * (gap - self.gap)
 
+    def learn_batch(self, embeddings: Tensor, proxies: Tensor, labels: Tensor, reach: float) -> None:
+        """Learn from a batch."""
+        gap = mean_gap(embeddings, proxies, labels)
+        self.learn(gap, reach, len(proxies), lambda: distance_variance(embeddings, proxies))
+
+    @torch.no_grad()
+    def learn_shard(
+        self, embeddings: Tensor, own: Tensor, shard: Shard, num_classes: int, reach: float
+    ) -> None:
+        """Learn from a batch whose classes are divided; `own` [M] are distances to the proxies of a shard."""
+        squares = shard.total(shard.spread(own.square()))
+        gap = gap_between(squares, mean_square_distance(embeddings, shard.landmarks()), num_classes)
+        self.learn(gap, reach, num_classes, lambda: distance_variance(embeddings, shard.landmarks()))
+
     def readings(self, scale: float | Auto, num_classes: int) -> dict[str, float]:
         """Return the scale that the next batch meets; nothing if it is automatic and not measured yet."""
         if not isinstance(scale, str):
             return {"scale": scale}
         value = factor_of(scale) * self.scale(num_classes, float(self.reach)) if self.batches else None
         return {} if value is None else {"scale": value}
-
-
-@torch.no_grad()
-def shard_gap(embeddings: Tensor, own: Tensor, shard: Shard, num_classes: int) -> Tensor:
-    """Return what `mean_gap` returns, from the distances [M] of samples whose class is in this shard."""
-    squares = shard.total(shard.spread(own.square()))
-    return gap_between(squares, mean_square_distance(embeddings, shard.landmarks()), num_classes)
 
 
 @torch.no_grad()

@@ -34,17 +34,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import check_lists, check_sizes, find_queries, unit_rows
+from softwarp.losses.checks import check_choice, check_positive, check_sizes
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.ranking import check_lists, find_queries, unit_rows
 
-UNSAID = Training(
-    by="ours",
-    batch=(32, 4),
-    optimizer="adam",
-    rate_ratio=None,
-    details="the official code has no defaults; these are from ROADMAP's comparison",
-)
+UNSAID = Training(details="the official code has no defaults; these are from ROADMAP's comparison")
 OfRanks = Callable[[Tensor, Tensor, Tensor], Tensor]
 WEIGHTINGS = {"log": torch.log1p, "loglog": lambda count: torch.log1p(torch.log1p(count))}
 
@@ -79,7 +73,7 @@ def blackbox_recall_loss(
     >>> blackbox_recall_loss(embeddings, torch.tensor([0, 0, 1, 1])).max() < 1e-6
     tensor(True)
     """
-    check_weighting(weighting)
+    check_choice(weighting, WEIGHTINGS, "weighting")
 
     def of_ranks(ranks: Tensor, within: Tensor, positive: Tensor) -> Tensor:
         weighted = WEIGHTINGS[weighting]((ranks - within).masked_fill(~positive, 0))
@@ -141,12 +135,6 @@ class _BlackBox(torch.autograd.Function):
         return gradient[:, None] * of_each, None, None
 
 
-def check_weighting(weighting: str) -> None:
-    """Raise a ValueError that names the weightings, unless this is one."""
-    if weighting not in WEIGHTINGS:
-        raise ValueError(f"weighting must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}")
-
-
 class BlackBoxAPLoss(nn.Module):
     """The mean black-box average precision loss over the queries of a batch.
 
@@ -161,13 +149,9 @@ class BlackBoxAPLoss(nn.Module):
         title="BlackBox AP",
         citation="Rolinek, Musil, Paulus, Vlastelica, Michaelis, Martius: Optimizing Rank-based Metrics with "
         "Blackbox Differentiation. CVPR 2020",
-        year=2020,
         equation="1 - mean_i rank(i, positives) / rank(i), gradient -(r(s) - r(s + lambda g)) / lambda",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=UNSAID,
-        proxy_rate_ratio=1.0,
         search_space={"interpolation": ("log", 0.2, 50.0), "margin": ("log", 0.002, 0.2)},
         notes="A constant margin, no batch memory; lambda and margin from ROADMAP's comparison.",
     )
@@ -178,18 +162,13 @@ class BlackBoxAPLoss(nn.Module):
         super().__init__()
         check_positive(interpolation=interpolation)
         self.sizes = check_sizes(num_classes, embedding_size)
-        self.interpolation = interpolation
-        self.margin = margin
+        self.settings = {"interpolation": interpolation, "margin": margin}
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
-        settings = {"interpolation": self.interpolation, "margin": self.margin}
-        return blackbox_ap_loss(embeddings, labels, **settings).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        shown = f"interpolation={self.interpolation}, margin={self.margin}"
-        return f"num_classes={classes}, embedding_size={size}, {shown}"
+        return blackbox_ap_loss(embeddings, labels, **self.settings).mean()
 
 
 class BlackBoxRecallLoss(nn.Module):
@@ -205,13 +184,9 @@ class BlackBoxRecallLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="BlackBox recall",
         citation=BlackBoxAPLoss.card.citation,
-        year=2020,
         equation="mean_i w(negatives before i), gradient -(r(s) - r(s + lambda g)) / lambda",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=UNSAID,
-        proxy_rate_ratio=1.0,
         search_space={"interpolation": ("log", 0.2, 50.0), "margin": ("log", 0.002, 0.2)},
         notes="No batch memory; lambda and margin from ROADMAP's comparison, the default weighting is ours.",
     )
@@ -227,23 +202,16 @@ class BlackBoxRecallLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(interpolation=interpolation)
-        check_weighting(weighting)
+        check_choice(weighting, WEIGHTINGS, "weighting")
         self.sizes = check_sizes(num_classes, embedding_size)
-        self.interpolation = interpolation
-        self.margin = margin
-        self.weighting = weighting
+        self.settings: dict[str, Any] = {
+            "interpolation": interpolation,
+            "margin": margin,
+            "weighting": weighting,
+        }
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
-        return blackbox_recall_loss(
-            embeddings,
-            labels,
-            interpolation=self.interpolation,
-            margin=self.margin,
-            weighting=self.weighting,
-        ).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        shown = f"interpolation={self.interpolation}, margin={self.margin}, weighting={self.weighting!r}"
-        return f"num_classes={classes}, embedding_size={size}, {shown}"
+        return blackbox_recall_loss(embeddings, labels, **self.settings).mean()

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.checks import check_not_negative, check_positive
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.distances import check_batch, check_finite, widen
+from softwarp.losses.checks import check_not_negative, check_positive, check_sizes
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.distances import check_finite, check_input, log_one_plus_sum, widen
 
 
 def cbml_loss(
@@ -60,15 +60,13 @@ def cbml_loss(
     with torch.autocast(embeddings.device.type, enabled=False):
         unit = normalize(widen(embeddings)[0])
         similarities = unit @ unit.T
-        check_finite(
-            similarities, embeddings, embeddings
-        )  # checked here, because the masks below would hide a NaN
+        check_finite(similarities, embeddings)  # here, because the masks below would hide a NaN
         hard_positives = positives & (similarities - margin < _highest(similarities, negatives))
         hard_negatives = negatives & (similarities + margin > -_highest(-similarities, positives))
         center = balance * _mean(similarities, positives) + (1 - balance) * _mean(similarities, negatives)
         spread = ((similarities - center).square() * negatives).sum(dim=1)
-        loss = _log_one_plus_sum((positive_center - similarities) / positive_width, hard_positives)
-        loss = loss + _log_one_plus_sum((similarities - negative_center) / negative_width, hard_negatives)
+        loss = log_one_plus_sum((positive_center - similarities) / positive_width, hard_positives)
+        loss = loss + log_one_plus_sum((similarities - negative_center) / negative_width, hard_negatives)
         loss = loss + weight * spread
     return loss.masked_fill(~(hard_positives.any(dim=1) & hard_negatives.any(dim=1)), 0.0)
 
@@ -79,11 +77,6 @@ def _highest(values: Tensor, mask: Tensor) -> Tensor:
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp_min(1)
-
-
-def _log_one_plus_sum(exponents: Tensor, mask: Tensor) -> Tensor:
-    one = exponents.new_zeros(len(exponents), 1)
-    return torch.cat((one, exponents.masked_fill(~mask, -torch.inf)), dim=1).logsumexp(dim=1)
 
 
 class CBMLLoss(nn.Module):
@@ -100,19 +93,14 @@ class CBMLLoss(nn.Module):
         title="CBML",
         citation="Kan, He, Cen, Li, Mladenovic, He: Contrastive Bayesian Analysis for Deep Metric Learning. "
         "TPAMI 2022",
-        year=2022,
         equation="log(1 + sum_p exp((a - s_p) / b)) + log(1 + sum_n exp((s_n - c) / d)) + w sum (s_n - m)^2",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(15, 8),
             optimizer="adam",
-            rate_ratio=None,
             details="rate 3e-5, weight decay 5e-4, 5,000 steps",
         ),
-        proxy_rate_ratio=1.0,
         search_space={
             "negative_width": ("log", 0.005, 0.2),
             "weight": ("log", 0.01, 10.0),
@@ -140,7 +128,7 @@ class CBMLLoss(nn.Module):
         check_not_negative(weight=weight, balance=balance)
         if balance > 1 or not math.isfinite(margin):
             raise ValueError(f"balance must be at most 1 and margin finite, got {balance} and {margin}")
-        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.sizes = check_sizes(num_classes, embedding_size)
         self.settings = {
             "positive_center": positive_center,
             "positive_width": positive_width,
@@ -151,10 +139,8 @@ class CBMLLoss(nn.Module):
             "balance": balance,
         }
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        check_batch(embeddings, torch.empty(self.num_classes, self.embedding_size, device="meta"), labels)
-        return cbml_loss(embeddings, labels, **self.settings).mean()
+    extra_repr = shown_settings
 
-    def extra_repr(self) -> str:
-        settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
-        return f"num_classes={self.num_classes}, embedding_size={self.embedding_size}, {settings}"
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_input(embeddings, labels, *self.sizes)
+        return cbml_loss(embeddings, labels, **self.settings).mean()

@@ -21,8 +21,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
+from softwarp.losses.checks import check_not_negative
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state, set_scale, shown_settings
 from softwarp.losses.distances import check_batch, check_finite, cosine_similarities, init_proxies
 
 
@@ -64,17 +64,11 @@ class CenterContrastiveLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Center contrastive",
         citation="Cai, Xiong, Tian: Center Contrastive Loss for Metric Learning. arXiv 2308.00458, 2023",
-        year=2023,
         equation="-log softmax_j(s (z_i . c_j - [j = y_i] m))[y_i] + lambda |z_i - c_y|^2",
         kind="proxies",
         training=Training(
-            by="ours",
-            batch=(32, 4),
-            optimizer="adam",
-            rate_ratio=100.0,
-            details="no official code; centres move at the rate of other proxies",
+            rate_ratio=100.0, details="no official code; centres move at the rate of other proxies"
         ),
-        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("log", 8.0, 64.0),
             "margin": ("float", 0.0, 0.4),
@@ -83,6 +77,8 @@ class CenterContrastiveLoss(nn.Module):
         notes="no official code: written from the abstract and later accounts; scale, margin, weight and the "
         "update of centres by the gradient are ours",
     )
+
+    scale: float
 
     def __init__(
         self,
@@ -95,28 +91,16 @@ class CenterContrastiveLoss(nn.Module):
         proxy_init: str = "kaiming",
     ) -> None:
         super().__init__()
-        if not (margin >= 0 and weight >= 0):
-            raise ValueError(f"margin and weight must be at least 0, got {margin} and {weight}")
+        check_not_negative(margin=margin, weight=weight)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.margin, self.weight = margin, weight
         self.start_phase(scale=scale)
 
-    def start_phase(self, *, scale: float) -> None:
-        """Change the scale."""
-        check_positive(scale=scale)
-        self.scale = scale
-
-    get_extra_state, set_extra_state = phase_state, set_phase_state
+    start_phase, get_extra_state, set_extra_state = set_scale, phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         loss = center_contrastive_loss(
             embeddings, self.proxies, labels, scale=self.scale, margin=self.margin, weight=self.weight
         )
         return loss.mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return (
-            f"num_classes={classes}, embedding_size={size}, scale={self.scale}, margin={self.margin}, "
-            f"weight={self.weight}"
-        )

@@ -28,14 +28,14 @@ Differs from the official code: lambda, which weighs opposite terms in its two s
 weights here; a row whose neighbourhood is the whole batch adds 0, not NaN; fewer samples than k are fine.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.checks import check_not_negative, check_whole
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import check_lists, check_sizes, unit_rows
+from softwarp.losses.checks import check_not_negative, check_sizes, check_whole
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.ranking import check_lists, unit_rows
 from softwarp.losses.roadmap import calibration_loss
 
 
@@ -48,7 +48,8 @@ def contextual_loss(
     >>> contextual_loss(embeddings, torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]))
     tensor(0.)
     """
-    check_neighbours(neighbours, tolerance)
+    check_whole(at_least=2, neighbours=neighbours)
+    check_not_negative(tolerance=tolerance)
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
         same = (labels[:, None] == labels).to(items)
@@ -90,12 +91,6 @@ def mean_similarity_loss(embeddings: Tensor, labels: Tensor, *, mean_similarity:
         return (mean.square().sum() - mean_similarity).square()
 
 
-def check_neighbours(neighbours: int, tolerance: float) -> None:
-    """Raise a ValueError unless there are at least two neighbours and the tolerance is not negative."""
-    check_whole(at_least=2, neighbours=neighbours)
-    check_not_negative(tolerance=tolerance)
-
-
 class ContextualLoss(nn.Module):
     """The contextual loss of a batch, with its contrastive term and its regulariser.
 
@@ -110,20 +105,15 @@ class ContextualLoss(nn.Module):
         title="Contextual",
         citation="Liao, Tsiligkaridis, Kulis: Supervised Metric Learning to Rank for Retrieval via "
         "Contextual Similarity Optimization. ICML 2023",
-        year=2023,
         equation="0.4 mean (1[y_i = y_j] - J_ij)^2 + 0.5 contrastive + 0.1 (mean s - 0.25)^2",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(32, 4),
             optimizer="adam",
-            rate_ratio=None,
             details="256 pixels: CUB rate 8e-5, Cars 1.6e-4, SOP 4e-5, half that for the backbone, weight "
             "decay 1e-4, 80 epochs; AdamW at 224 pixels",
         ),
-        proxy_rate_ratio=1.0,
         search_space={
             "tolerance": ("log", 0.01, 0.2),
             "contextual_weight": ("log", 0.1, 2.0),
@@ -148,36 +138,24 @@ class ContextualLoss(nn.Module):
         mean_weight: float = 0.1,
     ) -> None:
         super().__init__()
-        check_neighbours(neighbours, tolerance)
+        check_whole(at_least=2, neighbours=neighbours)
+        check_not_negative(tolerance=tolerance)
         self.sizes = check_sizes(num_classes, embedding_size)
         self.neighbours, self.tolerance, self.gain = neighbours, tolerance, gain
-        self.margins: dict[str, Any] = {
-            "positive_margin": positive_margin,
-            "negative_margin": negative_margin,
-        }
-        self.mean_similarity = mean_similarity
-        self.weights = (contextual_weight, contrastive_weight, mean_weight)
+        self.positive_margin, self.negative_margin = positive_margin, negative_margin
+        self.mean_similarity, self.mean_weight = mean_similarity, mean_weight
+        self.contextual_weight, self.contrastive_weight = contextual_weight, contrastive_weight
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
-        context, contrast, mean = self.weights
-        context_loss = contextual_loss(
+        context = contextual_loss(
             embeddings, labels, neighbours=self.neighbours, tolerance=self.tolerance, gain=self.gain
         )
-        contrast_loss = calibration_loss(embeddings, labels, **self.margins)
-        mean_loss = mean_similarity_loss(embeddings, labels, mean_similarity=self.mean_similarity)
-        return context * context_loss + contrast * contrast_loss + mean * mean_loss
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        names = ("contextual_weight", "contrastive_weight", "mean_weight")
-        settings = {
-            "neighbours": self.neighbours,
-            "tolerance": self.tolerance,
-            "gain": self.gain,
-            **self.margins,
-            "mean_similarity": self.mean_similarity,
-            **dict(zip(names, self.weights, strict=True)),
-        }
-        shown = ", ".join(f"{name}={value}" for name, value in settings.items())
-        return f"num_classes={classes}, embedding_size={size}, {shown}"
+        contrast = calibration_loss(
+            embeddings, labels, positive_margin=self.positive_margin, negative_margin=self.negative_margin
+        )
+        mean = mean_similarity_loss(embeddings, labels, mean_similarity=self.mean_similarity)
+        loss = self.contextual_weight * context + self.contrastive_weight * contrast
+        return loss + self.mean_weight * mean

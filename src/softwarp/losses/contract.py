@@ -1,12 +1,14 @@
 """What a loss declares about itself, for the command line, the docs, the trainer and the sharder."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from softwarp.losses.checks import check_positive
 from softwarp.names import did_you_mean
 
 WRAPPED = "those of the wrapped loss"
@@ -15,12 +17,12 @@ KINDS = ("proxies", "classifier", "pairs", "ranking", "graph")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a loss was trained by its authors, or by us if nothing was published or found."""
+    """How a loss was trained by its authors, or by us if nothing was published or found: the defaults."""
 
-    by: Literal["official code", "paper", "ours"]  # whose numbers they are
-    batch: tuple[int, int] | int  # classes x samples of each, or a number of random images
-    optimizer: str
-    rate_ratio: float | None  # learning rate of the loss's own parameters over the model's; None without any
+    by: Literal["official code", "paper", "ours"] = "ours"  # whose numbers they are
+    batch: tuple[int, int] | int = (32, 4)  # classes x samples of each, or a number of random images
+    optimizer: str = "adam"
+    rate_ratio: float | None = None  # rate of the loss's own parameters over the model's; None without any
     details: str  # which data set, eps and rates, and what differs on others
 
     def __str__(self) -> str:
@@ -42,19 +44,27 @@ class Card:
 
     title: str
     citation: str
-    year: int
+    year: int = 0  # by default the last one in the citation
     equation: str  # one line of plain text
     kind: Literal["proxies", "classifier", "pairs", "ranking", "graph"]
     networks: str = ""  # trained beside proxies or a classifier, unused at test time
-    min_classes: int = 1  # fewest classes in a batch
-    min_samples: int = 1  # fewest samples of each class in a batch
+    min_classes: int = 0  # fewest classes in a batch; by default 2 for pairs and rankings, else 1
+    min_samples: int = 0  # fewest samples of each class in a batch; by default the same
     training: Training  # how it was trained when published
-    proxy_rate_ratio: float  # ours: that ratio where a recipe takes this loss, for Adam with its usual eps
-    proxy_travel: float = (
-        2.0  # ours: of phases that give the rate as travel, for proxies that start at random
-    )
+    # Ours: that ratio in recipes, for Adam with its usual eps; by default that of `training`, or 1.
+    proxy_rate_ratio: float = 0.0
+    proxy_travel: float = 2.0  # ours: in phases that give the rate as travel, if proxies start at random
     search_space: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     notes: str = ""  # where it differs from the official code, which constants are ours
+
+    def __post_init__(self) -> None:
+        """Fill in what follows from the rest."""
+        least = 2 if self.kind in ("pairs", "ranking") else 1
+        year = int(["0", *re.findall(r"\b(?:19|20)\d\d\b", self.citation)][-1])
+        ratio = self.training.rate_ratio or 1.0
+        defaults = {"year": year, "min_classes": least, "min_samples": least, "proxy_rate_ratio": ratio}
+        for name, value in defaults.items():
+            object.__setattr__(self, name, getattr(self, name) or value)
 
     def check_counts(self, labels: Tensor) -> None:
         """Raise a ValueError when a batch with these labels holds too few classes or samples."""
@@ -206,13 +216,18 @@ def proxies_of(loss: nn.Module) -> nn.Parameter | None:
     return class_vectors_of(loss) if name.rpartition(".")[2] == "proxies" else None
 
 
+def check_declared(loss: Any, name: str) -> None:
+    """Raise a ValueError that says what a loss, or its class, does not declare."""
+    missing = [each for each in ("distance", "card", "class_vectors") if not hasattr(loss, each)]
+    if missing or not isinstance(loss.card, Card):
+        lacks = ", ".join(missing) or "a Card as its card"
+        raise ValueError(f"{name} does not declare {lacks}; examples/own_loss.py shows how")
+
+
 def _contract(loss: Any) -> Loss:
-    if not isinstance(loss, Loss):
-        missing = [name for name in ("distance", "card", "class_vectors") if not hasattr(loss, name)]
-        raise ValueError(
-            f"{type(loss).__name__} does not declare {', '.join(missing)}; examples/own_loss.py shows how"
-        )
-    return loss
+    check_declared(loss, type(loss).__name__)
+    found: Loss = loss
+    return found
 
 
 def start_phase(loss: nn.Module, settings: Mapping[str, Any]) -> None:
@@ -275,6 +290,12 @@ def set_phase_state(loss: Any, state: dict[str, Any]) -> None:
     loss.start_phase(**state)
 
 
+def set_scale(loss: Any, *, scale: float) -> None:
+    """Change the scale: the `start_phase` of a loss whose phases set nothing else."""
+    check_positive(scale=scale)
+    loss.scale = scale
+
+
 def defaults_of(loss_class: type) -> dict[str, Any]:
     """Return the settings of a loss that have a default, as a recipe writes them.
 
@@ -296,6 +317,15 @@ def settings_of(loss_class: type) -> dict[str, str]:
     """
     parameters = list(inspect.signature(loss_class).parameters.values())[2:]
     return {parameter.name: _default(parameter) for parameter in parameters}
+
+
+def shown_settings(loss: Any) -> str:
+    """Return the sizes of a loss and the settings that it keeps under their own names: its `extra_repr`."""
+    vectors = class_vectors_of(loss)
+    classes, *_, size = loss.sizes if vectors is None else vectors.shape
+    kept = vars(loss) | getattr(loss, "settings", {}) | {"num_classes": classes, "embedding_size": size}
+    names = ["num_classes", "embedding_size", *settings_of(type(loss))]
+    return ", ".join(f"{name}={kept[name]!r}" for name in names if name in kept)
 
 
 def _default(parameter: inspect.Parameter) -> str:

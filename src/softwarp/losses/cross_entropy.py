@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
-from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
-from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
+from softwarp.losses.checks import check_share
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits, shown_settings
+from softwarp.losses.distances import check_batch, check_finite, check_for_batch_norm, init_proxies, widen
 
 
 def cross_entropy_loss(
@@ -61,7 +62,6 @@ class CrossEntropyLoss(nn.Module):
         title="Cross-entropy",
         citation="Boudiaf et al.: A Unifying Mutual Information View of Metric Learning: Cross-Entropy vs. "
         "Pairwise Losses. ECCV 2020",
-        year=2020,
         equation="KL(q_i || softmax_j(w_j . h_i + b_j)), q smoothed, h = dropout(norm(e))",
         kind="classifier",
         training=Training(
@@ -72,7 +72,6 @@ class CrossEntropyLoss(nn.Module):
             details="CUB rate 0.02 without momentum, Cars 0.05, SOP 0.003 with Nesterov momentum 0.99; "
             "weight decay 5e-4, 100 steps of warm-up, cosine",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"label_smoothing": ("float", 0.0, 0.4), "dropout": ("float", 0.0, 0.7)},
         notes="the optional BatchNorm is in the loss, unused at test time; in the official code it stays",
     )
@@ -88,16 +87,15 @@ class CrossEntropyLoss(nn.Module):
         proxy_init: str = "zeros",
     ) -> None:
         super().__init__()
-        if not (0 <= label_smoothing < 1 and 0 <= dropout < 1):
-            raise ValueError(
-                f"label_smoothing and dropout must be in [0, 1), got {label_smoothing} and {dropout}"
-            )
+        check_share(label_smoothing=label_smoothing, dropout=dropout)
         self.num_classes = num_classes
         self.weight = init_proxies(num_classes, embedding_size, proxy_init)
         self.bias = nn.Parameter(torch.zeros(num_classes))
         self.norm = nn.BatchNorm1d(embedding_size, affine=False) if feature_norm else None
         self.dropout = nn.Dropout(dropout)
         self.label_smoothing = label_smoothing
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.weight, labels)
@@ -123,15 +121,6 @@ class CrossEntropyLoss(nn.Module):
     def _normed(self, embeddings: Tensor) -> Tensor:
         features = widen(embeddings, self.weight)[0]
         if self.norm is not None:
-            if self.training and len(features) == 1:
-                raise ValueError(
-                    "feature_norm needs two samples in a batch: raise batches.samples, or lower "
-                    "batches.accumulate"
-                )
-            check_finite(features.detach().sum(), embeddings)  # before the batch norm records it
+            check_for_batch_norm(embeddings, training=self.training)
             features = self.norm(features)
         return features
-
-    def extra_repr(self) -> str:
-        classes, size = self.weight.shape
-        return f"num_classes={classes}, embedding_size={size}, label_smoothing={self.label_smoothing}"

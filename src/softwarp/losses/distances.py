@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, pad
+
+from softwarp.losses.checks import check_choice, check_sizes
 
 
 def euclidean_distances(embeddings: Tensor, proxies: Tensor) -> Tensor:
@@ -97,11 +99,26 @@ def check_finite(loss: Tensor, embeddings: Tensor, proxies: Tensor | None = None
     raise ValueError(f"the loss overflows {loss.dtype}: {reach}; lower the learning rate or the scale")
 
 
+def check_for_batch_norm(embeddings: Tensor, *, training: bool) -> None:
+    """Raise a ValueError for a batch that a batch norm must not record: not finite, or of one sample."""
+    check_finite(embeddings.detach().sum(), embeddings)
+    if training and len(embeddings) < 2:
+        raise ValueError(
+            "the batch norm of this loss needs at least 2 embeddings in a batch while it trains, got 1; "
+            "raise batches.classes or batches.samples, or lower batches.accumulate"
+        )
+
+
+def log_one_plus_sum(exponents: Tensor, chosen: Tensor) -> Tensor:
+    """Return log(1 + the sum of exp of the chosen ones) over the last dimension; 0 if none is chosen."""
+    return pad(exponents.masked_fill(~chosen, -torch.inf), (1, 0)).logsumexp(-1)
+
+
 def init_proxies(num_classes: int, embedding_size: int, init: str = "kaiming") -> nn.Parameter:
     """Return proxies [C, D], drawn by one of `PROXY_INITS`.
 
-    Where a loss looks at directions alone, SGD turns a vector the slower the longer it is, by the square of
-    its length; so a loss has the start that goes with its learning rates.
+    For a loss that looks at directions alone, SGD turns a long vector more slowly, by the square of its
+    length, so each loss has the start that suits its learning rates.
 
     - `kaiming`: the authors' of the warped softmax (normal, fan out: deviation sqrt(2 / C));
     - `kaiming_in`: that of the large-margin softmax (normal, fan in: deviation sqrt(2 / D));
@@ -111,13 +128,8 @@ def init_proxies(num_classes: int, embedding_size: int, init: str = "kaiming") -
     - `proxy_nca_pp`: that of ProxyNCA++ (normal, deviation 1/8);
     - `normal`: deviation 1; `zeros`: all of them on the origin.
     """
-    if num_classes < 1 or embedding_size < 1:
-        raise ValueError(
-            f"num_classes and embedding_size must be at least 1, got {num_classes} and {embedding_size}"
-        )
-    if init not in PROXY_INITS:
-        raise ValueError(f"proxy_init must be one of {', '.join(PROXY_INITS)}, got {init!r}")
-    proxies = torch.empty(num_classes, embedding_size)
+    check_choice(init, PROXY_INITS, "proxy_init")
+    proxies = torch.empty(check_sizes(num_classes, embedding_size))
     PROXY_INITS[init](proxies)
     return nn.Parameter(proxies)
 

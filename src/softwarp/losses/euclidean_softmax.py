@@ -7,18 +7,25 @@
 | s      | scale     | auto    | not in Eq. 4; "auto" and "auto:2" as in `automatic.py` |
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import Auto, Lengths, distance_variance, factor_of, mean_gap, shard_gap
+from softwarp.losses.automatic import Auto, Lengths, factor_of
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Shard, Terms, Training, phase_state, set_phase_state
+from softwarp.losses.contract import (
+    Card,
+    Shard,
+    Terms,
+    Training,
+    phase_state,
+    set_phase_state,
+    shown_settings,
+)
 from softwarp.losses.distances import check_batch, init_proxies, widen
-from softwarp.losses.warped_softmax import PAPER, fused_mean
+from softwarp.losses.fused import fused_softmax
+from softwarp.losses.warped_softmax import PAPER
 
 
 class EuclideanSoftmaxLoss(nn.Module):
@@ -35,17 +42,13 @@ class EuclideanSoftmaxLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Euclidean softmax",
         citation=PAPER + ", Eq. 4",
-        year=2024,
         equation="-log softmax_j(-s |e_i - p_j|)[y_i]",
         kind="proxies",
         training=Training(
-            by="ours",
             batch=(8, 8),
-            optimizer="adam",
             rate_ratio=100.0,
             details="the paper does not say for Eq. 4; eps 1 and rates as the authors ran the warped softmax",
         ),
-        proxy_rate_ratio=100.0,
         search_space={"scale": ("auto", 0.1, 10.0)},
     )
     scale: float | Auto
@@ -70,38 +73,30 @@ class EuclideanSoftmaxLoss(nn.Module):
         self.scale = scale
 
     get_extra_state, set_extra_state = phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         if isinstance(self.scale, str):
             check_batch(embeddings, self.proxies, labels)
-        scale, reach = self._settle(embeddings, lambda: self.proxies)
-        loss = fused_mean(embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=scale, delta=0.0)
+        scale, reach = self.lengths.settle(self.scale, self.num_classes, embeddings, lambda: self.proxies)
+        loss = fused_softmax(
+            embeddings, self.proxies, labels, alpha=0.0, k1=1.0, k2=1.0, scale=scale, delta=0.0
+        )
         if self.training and isinstance(self.scale, str):  # only now, as the batch has proved good
-            variance = partial(distance_variance, embeddings, self.proxies)
-            self.lengths.learn(mean_gap(embeddings, self.proxies, labels), reach, self.num_classes, variance)
+            self.lengths.learn_batch(embeddings, self.proxies, labels, reach)
         return loss
 
     def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
         """Return the loss in its parts, for the classes of a shard."""
         embeddings, proxies = widen(embeddings, self.proxies)
-        scale, reach = self._settle(embeddings, shard.landmarks)
+        scale, reach = self.lengths.settle(self.scale, self.num_classes, embeddings, shard.landmarks)
         t = torch.linalg.vector_norm(embeddings[shard.rows] - proxies[shard.places], dim=1)
 
         def learn() -> None:
             if isinstance(self.scale, str):
-                gap = shard_gap(embeddings, t, shard, self.num_classes)
-                self.lengths.learn(
-                    gap, reach, self.num_classes, lambda: distance_variance(embeddings, shard.landmarks())
-                )
+                self.lengths.learn_shard(embeddings, t, shard, self.num_classes, reach)
 
         return Terms(queries=embeddings, keys=proxies, own=-scale * t, scale=scale, learn=learn)
-
-    def _settle(self, embeddings: Tensor, proxies: Callable[[], Tensor]) -> tuple[float, float]:
-        """Return the scale for this batch, and the reach of the first one if the scale is measured."""
-        if not isinstance(self.scale, str):
-            return self.scale, 0.0
-        reach = self.lengths.first_reach(embeddings, proxies)
-        return factor_of(self.scale) * self.lengths.scale(self.num_classes, reach), reach
 
     def proxies_placed(self) -> None:
         """Say that the proxies were put where their classes are, before the first batch."""
@@ -110,7 +105,3 @@ class EuclideanSoftmaxLoss(nn.Module):
     def readings(self) -> dict[str, float]:
         """Return the scale as the next batch meets it; nothing before the first, where it is automatic."""
         return self.lengths.readings(self.scale, self.num_classes)
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, scale={self.scale}"

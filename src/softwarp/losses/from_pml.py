@@ -1,7 +1,8 @@
 """How the losses of pytorch-metric-learning (PML) are made and called here.
 
 `from_pml_*.py` hold the losses: PML's class, our names, the defaults of the paper that introduced each. PML
-takes seconds to import, so it is imported when a loss is built.
+takes seconds to import, so it is imported when a loss is built. A loss without parameters of its own has
+`call_pml` as its `forward`.
 
 Parameters are ours, class first ([C, ...]), and PML's class gets them for one call as wide temporaries:
 it casts its parameters in place to the type of the embeddings, which would leave half-precision proxies.
@@ -9,6 +10,7 @@ They start as in the code of each loss's authors, where PML mostly draws from N(
 """
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -43,15 +45,30 @@ def call_pml(
     return value
 
 
+def pml_loss(name: str, *sizes: int, **settings: Any) -> Any:
+    """Return PML's loss of that name."""
+    from pytorch_metric_learning import losses
+
+    return getattr(losses, name)(*sizes, **settings)
+
+
+def pml_classifier(name: str, *sizes: int, **settings: Any) -> Any:
+    """Return PML's classifier of that name without its weights `W`: `init_proxies` draws ours instead."""
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # SciPy's of tensors
+        pml = pml_loss(name, *sizes, weight_init_func=leave_undrawn, **settings)
+    pml.W = None
+    return pml
+
+
+def leave_undrawn(_: Tensor) -> None:
+    """Let PML's class allocate its weights without drawing them."""
+
+
 def take_parameter(pml: Any, name: str) -> Tensor:
     """Return the tensor that PML's module starts with, and leave the module without it."""
     start: Tensor = getattr(pml, name).detach()
     setattr(pml, name, None)
     return start
-
-
-def leave_undrawn(_: Tensor) -> None:
-    """Let PML's class allocate its weights without drawing them: `init_proxies` draws ours instead."""
 
 
 def lp_distance(**settings: Any) -> Any:

@@ -5,7 +5,6 @@ Symbols: z = e / |e|, q_j = p_j / |p_j|, t_ij the angle between them, y the clas
 """
 
 import math
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -14,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.checks import check_not_negative, check_positive, check_whole
+from softwarp.losses.checks import check_not_negative, check_positive, check_sizes, check_whole
 from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
 from softwarp.losses.distances import init_proxies, widen
-from softwarp.losses.from_pml import angles_of, call_pml, leave_undrawn, take_parameter
+from softwarp.losses.from_pml import angles_of, call_pml, pml_classifier
 
 EASING = (
     "m = margin, a whole number that multiplies the angle. L = max(last_plain, first_plain / (1 + "
@@ -45,7 +44,6 @@ class LargeMarginSoftmaxLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Large-margin softmax",
         citation="Liu, Wen, Yu, Yang: Large-Margin Softmax Loss for Convolutional Neural Networks. ICML 2016",
-        year=2016,
         equation="-log softmax_j(scale |e| |p_j| f_j)[y], f_y = (L cos t + (-1)^k cos(m t) - 2k) / (1 + L), "
         "k = floor(m t / pi), f_j = cos t_ij",
         kind="classifier",
@@ -74,20 +72,13 @@ class LargeMarginSoftmaxLoss(nn.Module):
         last_plain: float = 5.0,
         proxy_init: str = "kaiming_in",
     ) -> None:
-        from pytorch_metric_learning import losses
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size, margin=margin)
+        check_whole(margin=margin)
         check_positive(scale=scale)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
         check_not_negative(first_plain=first_plain, plain_decay=plain_decay, last_plain=last_plain)
         self.schedule = first_plain, plain_decay, last_plain
-        from_pml = getattr(losses, self.pml_name)
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # SciPy's of tensors
-            self.pml = from_pml(
-                num_classes, embedding_size, margin=margin, scale=scale, weight_init_func=leave_undrawn
-            )
-        take_parameter(self.pml, "W")
+        self.pml = pml_classifier(self.pml_name, num_classes, embedding_size, margin=margin, scale=scale)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
@@ -135,7 +126,6 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
         title="SphereFace",
         citation="Liu, Wen, Yu, Li, Raj, Song: SphereFace: Deep Hypersphere Embedding for Face Recognition. "
         "CVPR 2017",
-        year=2017,
         equation="-log softmax_j(scale |e| f_j)[y], f_y = (L cos t + (-1)^k cos(m t) - 2k) / (1 + L), "
         "k = floor(m t / pi), f_j = cos t_ij",
         kind="classifier",
@@ -188,7 +178,10 @@ def eased(pml: Any, plain: Tensor) -> Iterator[None]:
 
 
 def cosine_terms(loss: Any, embeddings: Tensor, shard: Shard) -> Terms:
-    """Return a softmax over scaled cosines in its parts; PML says what the margin makes of a cosine."""
+    """Return a softmax over scaled cosines in its parts, for the classes of a shard.
+
+    PML says what the margin makes of a cosine.
+    """
     unit, keys = map(normalize, widen(embeddings, loss.proxies))
     own = loss.pml.modify_cosine_of_target_classes(own_logits(unit, keys, shard))
     return Terms(queries=loss.pml.scale * unit, keys=keys, own=loss.pml.scale * own)
@@ -208,7 +201,6 @@ class CosFaceLoss(nn.Module):
         title="CosFace",
         citation="Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu: CosFace: Large Margin Cosine Loss for Deep Face "
         "Recognition. CVPR 2018",
-        year=2018,
         equation="-log softmax_j(scale (cos t_ij - margin [j = y]))[y]",
         kind="classifier",
         training=Training(
@@ -219,7 +211,6 @@ class CosFaceLoss(nn.Module):
             details="faces, rate 0.1, a tenth after 16,000, 24,000 and 28,000 steps, momentum 0.9, weight "
             "decay 5e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.0, 0.6), "scale": ("log", 8.0, 128.0)},
         notes="margin is a difference of cosines; 0.35 is the paper's, insightface's code has 0.40. Class "
         f"vectors start {SHORT}.",
@@ -234,25 +225,17 @@ class CosFaceLoss(nn.Module):
         scale: float = 64.0,
         proxy_init: str = "insightface",
     ) -> None:
-        from pytorch_metric_learning.losses import CosFaceLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_not_negative(margin=margin)
         check_positive(scale=scale)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(
-            num_classes, embedding_size, margin=margin, scale=scale, weight_init_func=leave_undrawn
-        )
-        take_parameter(self.pml, "W")
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_classifier("CosFaceLoss", num_classes, embedding_size, margin=margin, scale=scale)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)
 
-    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
-        """Return the loss in its parts, for the classes of a shard."""
-        return cosine_terms(self, embeddings, shard)
+    terms = cosine_terms
 
 
 class ArcFaceLoss(nn.Module):
@@ -269,7 +252,6 @@ class ArcFaceLoss(nn.Module):
         title="ArcFace",
         citation="Deng, Guo, Xue, Zafeiriou: ArcFace: Additive Angular Margin Loss for Deep Face "
         "Recognition. CVPR 2019",
-        year=2019,
         equation="-log softmax_j(scale f_j)[y], f_y = cos(t + margin), or cos t - margin sin(margin) where "
         "t > pi - margin; f_j = cos t_ij",
         kind="classifier",
@@ -280,7 +262,6 @@ class ArcFaceLoss(nn.Module):
             rate_ratio=1.0,
             details="faces, rate 0.1, a tenth after 20,000 and 28,000 steps, momentum 0.9, weight decay 5e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.05, 0.8), "scale": ("log", 8.0, 128.0)},
         notes="margin is in radians, as in the paper; pytorch-metric-learning 2 takes degrees. The case "
         "beyond pi - margin is that of the first official code; the current one has none, and there "
@@ -296,25 +277,17 @@ class ArcFaceLoss(nn.Module):
         scale: float = 64.0,
         proxy_init: str = "insightface",
     ) -> None:
-        from pytorch_metric_learning.losses import ArcFaceLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(scale=scale)
         if not 0 <= margin < math.pi:
             raise ValueError(f"margin is an angle in radians, at least 0 and below pi, got {margin}")
-        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
         degrees = math.degrees(margin)
-        self.pml = FromPML(
-            num_classes, embedding_size, margin=degrees, scale=scale, weight_init_func=leave_undrawn
-        )
+        self.pml = pml_classifier("ArcFaceLoss", num_classes, embedding_size, margin=degrees, scale=scale)
         self.pml.get_angles = angles_of
-        take_parameter(self.pml, "W")
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return call_pml(self, embeddings, labels, W=self.proxies.T)
 
-    def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
-        """Return the loss in its parts, for the classes of a shard."""
-        return cosine_terms(self, embeddings, shard)
+    terms = cosine_terms

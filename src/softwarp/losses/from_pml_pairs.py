@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_whole
+from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_sizes
 from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import euclidean_distances
-from softwarp.losses.from_pml import call_pml, lp_distance, take_parameter
+from softwarp.losses.from_pml import call_pml, lp_distance, pml_loss, take_parameter
 
 
 class ContrastiveLoss(nn.Module):
@@ -30,20 +30,10 @@ class ContrastiveLoss(nn.Module):
         title="Contrastive",
         citation="Hadsell, Chopra, LeCun: Dimensionality Reduction by Learning an Invariant Mapping. "
         "CVPR 2006",
-        year=2006,
         equation="mean of relu(d_ij - pos_margin) over positive + of relu(neg_margin - d_ij) over "
         "negative pairs",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
-        training=Training(
-            by="ours",
-            batch=(32, 4),
-            optimizer="adam",
-            rate_ratio=None,
-            details="the paper trains pair by pair",
-        ),
-        proxy_rate_ratio=1.0,
+        training=Training(details="the paper trains pair by pair"),
         search_space={"pos_margin": ("float", 0.0, 0.6), "neg_margin": ("float", 0.6, 1.4)},
         notes="Unit vectors and hinges without squares, as deep metric learning uses it, where the paper "
         "squares both hinges; each mean is over the pairs whose hinge is not 0.",
@@ -52,17 +42,15 @@ class ContrastiveLoss(nn.Module):
     def __init__(
         self, num_classes: int, embedding_size: int, *, pos_margin: float = 0.0, neg_margin: float = 1.0
     ) -> None:
-        from pytorch_metric_learning.losses import ContrastiveLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_not_negative(pos_margin=pos_margin)
         check_positive(neg_margin=neg_margin)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(pos_margin=pos_margin, neg_margin=neg_margin, distance=lp_distance())
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_loss(
+            "ContrastiveLoss", pos_margin=pos_margin, neg_margin=neg_margin, distance=lp_distance()
+        )
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels)
+    forward = call_pml
 
 
 class MarginLoss(nn.Module):
@@ -78,13 +66,10 @@ class MarginLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Margin",
         citation="Wu, Manmatha, Smola, Kraehenbuehl: Sampling Matters in Deep Embedding Learning. ICCV 2017",
-        year=2017,
         equation="sum over triplets of relu(d_ap - b_y + margin) + relu(b_y - d_an + margin) + nu b_y, "
         "over the number of positive hinges",
         kind="pairs",
         networks="a boundary for each class",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(14, 5),
@@ -110,18 +95,21 @@ class MarginLoss(nn.Module):
         nu: float = 0.0,
         sampling: str = "distance",
     ) -> None:
-        from pytorch_metric_learning.losses import MarginLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(margin=margin, beta=beta)
         check_not_negative(nu=nu)
         check_choice(sampling, ("distance", "all"), "sampling")
-        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
         if sampling == "distance":
             self.miner = draw_triplets
-        self.pml = FromPML(
-            margin=margin, beta=beta, nu=nu, learn_beta=True, num_classes=num_classes, distance=lp_distance()
+        self.pml = pml_loss(
+            "MarginLoss",
+            margin=margin,
+            beta=beta,
+            nu=nu,
+            learn_beta=True,
+            num_classes=num_classes,
+            distance=lp_distance(),
         )
         self.boundaries = nn.Parameter(take_parameter(self.pml, "beta"))
 
@@ -162,20 +150,15 @@ class MultiSimilarityLoss(nn.Module):
         title="Multi-similarity",
         citation="Wang, Han, Huang, Dong, Scott: Multi-Similarity Loss with General Pair Weighting for Deep "
         "Metric Learning. CVPR 2019",
-        year=2019,
         equation="mean_i log(1 + sum_P exp(-alpha (s_ij - base))) / alpha "
         "+ log(1 + sum_N exp(beta (s_ij - base))) / beta",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(16, 5),
             optimizer="adam",
-            rate_ratio=None,
             details="rate 3e-5, weight decay 5e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={
             "alpha": ("log", 1.0, 10.0),
             "beta": ("log", 20.0, 100.0),
@@ -197,19 +180,16 @@ class MultiSimilarityLoss(nn.Module):
         base: float = 0.5,
         epsilon: float = 0.1,
     ) -> None:
-        from pytorch_metric_learning.losses import MultiSimilarityLoss as FromPML
         from pytorch_metric_learning.miners import MultiSimilarityMiner
 
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(alpha=alpha, beta=beta)
         check_not_negative(base=base, epsilon=epsilon)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
         self.miner = MultiSimilarityMiner(epsilon=epsilon)
-        self.pml = FromPML(alpha=alpha, beta=beta, base=base)
+        self.pml = pml_loss("MultiSimilarityLoss", alpha=alpha, beta=beta, base=base)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels)
+    forward = call_pml
 
 
 class CircleLoss(nn.Module):
@@ -226,20 +206,15 @@ class CircleLoss(nn.Module):
         title="Circle",
         citation="Sun, Cheng, Zhang, Zhang, Zheng, Wang, Wei: Circle Loss: A Unified Perspective of Pair "
         "Similarity Optimization. CVPR 2020",
-        year=2020,
         equation="mean_i log(1 + sum_N exp(g relu(s_ij + m) (s_ij - m)) "
         "sum_P exp(-g relu(1 + m - s_ij) (s_ij - 1 + m)))",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="paper",
             batch=(16, 5),
             optimizer="adam",
-            rate_ratio=None,
             details="the batch is the paper's for retrieval, the optimizer ours",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.1, 0.5), "gamma": ("log", 32.0, 256.0)},
         notes="m = margin, g = gamma; defaults are the paper's for fine-grained retrieval. The weights "
         "relu(...) get no gradient, as in the paper.",
@@ -248,14 +223,10 @@ class CircleLoss(nn.Module):
     def __init__(
         self, num_classes: int, embedding_size: int, *, margin: float = 0.4, gamma: float = 80.0
     ) -> None:
-        from pytorch_metric_learning.losses import CircleLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_not_negative(margin=margin)
         check_positive(gamma=gamma)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(m=margin, gamma=gamma)
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_loss("CircleLoss", m=margin, gamma=gamma)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels)
+    forward = call_pml

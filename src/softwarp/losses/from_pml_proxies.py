@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import Tensor, cdist, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.checks import check_not_negative, check_positive, check_whole
+from softwarp.losses.checks import check_not_negative, check_positive, check_sizes, check_whole
 from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
 from softwarp.losses.distances import init_proxies, widen
-from softwarp.losses.from_pml import call_pml, leave_undrawn, take_parameter
+from softwarp.losses.from_pml import call_pml, pml_classifier, pml_loss, take_parameter
 
 
 class ProxyAnchorLoss(nn.Module):
@@ -29,7 +29,6 @@ class ProxyAnchorLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Proxy-Anchor",
         citation="Kim, Kim, Cho, Kwak: Proxy Anchor Loss for Deep Metric Learning. CVPR 2020",
-        year=2020,
         equation="1/|C+| sum_{j in C+} log(1 + sum_{y = j} exp(-alpha (z.q_j - margin))) "
         "+ 1/C sum_j log(1 + sum_{y != j} exp(alpha (z.q_j + margin)))",
         kind="proxies",
@@ -41,7 +40,6 @@ class ProxyAnchorLoss(nn.Module):
             details="ResNet50, 180 with BN-Inception; rate 1e-4, SOP 6e-4, weight decay 1e-4, 1 to 5 epochs"
             " of warm-up, steps of a half, SOP a quarter",
         ),
-        proxy_rate_ratio=100.0,
         search_space={"margin": ("float", 0.0, 0.4), "alpha": ("log", 2.0, 128.0)},
         notes="C+ are the classes in the batch. Proxies start with deviation sqrt(2 / C), as in the official "
         "code.",
@@ -50,14 +48,11 @@ class ProxyAnchorLoss(nn.Module):
     def __init__(
         self, num_classes: int, embedding_size: int, *, margin: float = 0.1, alpha: float = 32.0
     ) -> None:
-        from pytorch_metric_learning.losses import ProxyAnchorLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_not_negative(margin=margin)
         check_positive(alpha=alpha)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(num_classes, embedding_size, margin=margin, alpha=alpha)
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_loss("ProxyAnchorLoss", num_classes, embedding_size, margin=margin, alpha=alpha)
         self.proxies = nn.Parameter(take_parameter(self.pml, "proxies"))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -79,7 +74,6 @@ class SoftTripleLoss(nn.Module):
         title="SoftTriple",
         citation="Qian, Shang, Sun, Hu, Li, Jin: SoftTriple Loss: Deep Metric Learning Without Triplet "
         "Sampling. ICCV 2019",
-        year=2019,
         equation="-log softmax_j(scale (S_ij - margin [j = y]))[y] + tau R, S_ij = sum_k softmax_k(z.w_jk / "
         "gamma) z.w_jk, R = sum_{j, k < l} |w_jk - w_jl| / (C K (K - 1))",
         kind="proxies",
@@ -90,7 +84,6 @@ class SoftTripleLoss(nn.Module):
             rate_ratio=100.0,
             details="eps 0.01, rates 1e-4 and 0.01, weight decay 1e-4, 50 epochs, a tenth every 20",
         ),
-        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("log", 5.0, 60.0),
             "gamma": ("log", 0.03, 0.5),
@@ -113,15 +106,14 @@ class SoftTripleLoss(nn.Module):
         margin: float = 0.01,
         tau: float = 0.2,
     ) -> None:
-        from pytorch_metric_learning.losses import SoftTripleLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_whole(centers_per_class=centers_per_class)
         check_positive(scale=scale, gamma=gamma)
         check_not_negative(margin=margin, tau=tau)
-        self.num_classes, self.embedding_size, self.tau = num_classes, embedding_size, tau
-        self.pml = FromPML(
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.tau = tau
+        self.pml = pml_loss(
+            "SoftTripleLoss",
             num_classes,
             embedding_size,
             centers_per_class=centers_per_class,
@@ -164,7 +156,6 @@ class NormalizedSoftmaxLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Normalized softmax",
         citation="Zhai, Wu: Classification is a Strong Baseline for Deep Metric Learning. BMVC 2019",
-        year=2019,
         equation="-log softmax_j(z.q_j / temperature)[y]",
         kind="classifier",
         training=Training(
@@ -189,16 +180,12 @@ class NormalizedSoftmaxLoss(nn.Module):
         temperature: float = 0.05,
         proxy_init: str = "linear",
     ) -> None:
-        from pytorch_metric_learning.losses import NormalizedSoftmaxLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(temperature=temperature)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(
-            num_classes, embedding_size, temperature=temperature, weight_init_func=leave_undrawn
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_classifier(
+            "NormalizedSoftmaxLoss", num_classes, embedding_size, temperature=temperature
         )
-        take_parameter(self.pml, "W")
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

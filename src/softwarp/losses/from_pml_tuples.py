@@ -10,10 +10,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_whole
+from softwarp.losses.checks import check_choice, check_not_negative, check_positive, check_sizes, check_whole
 from softwarp.losses.contract import Card, Training
 from softwarp.losses.distances import check_input
-from softwarp.losses.from_pml import call_pml, lp_distance
+from softwarp.losses.from_pml import call_pml, lp_distance, pml_loss
 
 
 class TripletLoss(nn.Module):
@@ -30,20 +30,15 @@ class TripletLoss(nn.Module):
         title="Triplet",
         citation="Schroff, Kalenichenko, Philbin: FaceNet: A Unified Embedding for Face Recognition and "
         "Clustering. CVPR 2015",
-        year=2015,
         equation="mean of relu(d_ap^2 - d_an^2 + margin) over triplets with "
         "d_ap^2 < d_an^2 <= d_ap^2 + margin",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="paper",
             batch=(45, 40),
             optimizer="adagrad",
-            rate_ratio=None,
             details="1,800 faces in a batch, about 40 of each, rate 0.05",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.05, 0.6)},
         notes="mining is semihard (FaceNet), hard (negative nearer than positive) or all (both). A batch "
         "without such a triplet has loss 0.",
@@ -52,20 +47,17 @@ class TripletLoss(nn.Module):
     def __init__(
         self, num_classes: int, embedding_size: int, *, margin: float = 0.2, mining: str = "semihard"
     ) -> None:
-        from pytorch_metric_learning.losses import TripletMarginLoss as FromPML
         from pytorch_metric_learning.miners import TripletMarginMiner
 
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(margin=margin)
         check_choice(mining, ("semihard", "hard", "all"), "mining")
-        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
         squared = lp_distance(power=2)
         self.miner = TripletMarginMiner(margin=margin, type_of_triplets=mining, distance=squared)
-        self.pml = FromPML(margin=margin, distance=squared)
+        self.pml = pml_loss("TripletMarginLoss", margin=margin, distance=squared)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels)
+    forward = call_pml
 
 
 class NPairLoss(nn.Module):
@@ -81,19 +73,14 @@ class NPairLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="N-pair",
         citation="Sohn: Improved Deep Metric Learning with Multi-class N-pair Loss Objective. NeurIPS 2016",
-        year=2016,
         equation="mean_i log(1 + sum_{j != i} exp(e_i . e_j+ - e_i . e_i+)) + norm_penalty mean |e|^2",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="paper",
             batch=(60, 2),
             optimizer="adam",
-            rate_ratio=None,
             details="the batch is the paper's, the optimizer ours",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"norm_penalty": ("log", 1e-4, 1e-1)},
         notes="Vectors are not normalised. With more than two samples of a class, its first and second are "
         "one pair, its third and fourth the next: such rounds are separate N-pair batches, and the loss "
@@ -103,14 +90,13 @@ class NPairLoss(nn.Module):
 
     def __init__(self, num_classes: int, embedding_size: int, *, norm_penalty: float = 0.002) -> None:
         from pytorch_metric_learning.distances import DotProductSimilarity
-        from pytorch_metric_learning.losses import NPairsLoss as FromPML
         from pytorch_metric_learning.regularizers import LpRegularizer
 
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_not_negative(norm_penalty=norm_penalty)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_loss(
+            "NPairsLoss",
             distance=DotProductSimilarity(normalize_embeddings=False),
             embedding_regularizer=LpRegularizer(power=2),
             embedding_reg_weight=norm_penalty,
@@ -154,35 +140,28 @@ class LiftedStructureLoss(nn.Module):
         title="Lifted structure",
         citation="Song, Xiang, Jegelka, Savarese: Deep Metric Learning via Lifted Structured Feature "
         "Embedding. CVPR 2016",
-        year=2016,
         equation="1/(2|P|) sum_{ij in P} "
         "relu(log(sum_k exp(margin - d_ik) + sum_l exp(margin - d_jl)) + d_ij)^2",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="paper",
             batch=128,
             optimizer="sgd",
-            rate_ratio=None,
             details="pairs of a class drawn at random, 10 times the rate for the last layer",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"margin": ("float", 0.2, 2.0)},
         notes="d is between vectors as they are, not normalised.",
     )
 
     def __init__(self, num_classes: int, embedding_size: int, *, margin: float = 1.0) -> None:
-        from pytorch_metric_learning.losses import LiftedStructureLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(margin=margin)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(neg_margin=margin, distance=lp_distance(normalize_embeddings=False))
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_loss(
+            "LiftedStructureLoss", neg_margin=margin, distance=lp_distance(normalize_embeddings=False)
+        )
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels)
+    forward = call_pml
 
 
 class FastAPLoss(nn.Module):
@@ -198,34 +177,26 @@ class FastAPLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="FastAP",
         citation="Cakir, He, Xia, Kulis, Sclaroff: Deep Metric Learning to Rank. CVPR 2019",
-        year=2019,
         equation="mean_i 1 - (1 / N_i+) sum_b h_ib+ H_ib+ / H_ib; "
         "h soft histograms of d^2, H their sums up to b",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=256,
             optimizer="adam",
-            rate_ratio=None,
             details="SOP; the images of a batch are of two categories",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"num_bins": ("int", 5, 30)},
         notes="num_bins + 1 triangular bins cover d^2 from 0 to 4.",
     )
 
     def __init__(self, num_classes: int, embedding_size: int, *, num_bins: int = 10) -> None:
-        from pytorch_metric_learning.losses import FastAPLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size, num_bins=num_bins)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(num_bins=num_bins, distance=lp_distance(power=2))
+        check_whole(num_bins=num_bins)
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_loss("FastAPLoss", num_bins=num_bins, distance=lp_distance(power=2))
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels)
+    forward = call_pml
 
 
 class SupConLoss(nn.Module):
@@ -242,31 +213,22 @@ class SupConLoss(nn.Module):
         title="SupCon",
         citation="Khosla, Teterwak, Wang, Sarna, Tian, Isola, Maschinot, Liu, Krishnan: Supervised "
         "Contrastive Learning. NeurIPS 2020",
-        year=2020,
         equation="mean_i -(1 / |P_i|) sum_{p in P_i} log(exp(s_ip / t) / sum_{a != i} exp(s_ia / t))",
         kind="pairs",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=1024,
             optimizer="sgd",
-            rate_ratio=None,
             details="CIFAR, rate 0.5, cosine, two views of each image",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.02, 0.5)},
         notes="t = temperature. One view of each image: positives are the other images of the class.",
     )
 
     def __init__(self, num_classes: int, embedding_size: int, *, temperature: float = 0.1) -> None:
-        from pytorch_metric_learning.losses import SupConLoss as FromPML
-
         super().__init__()
-        check_whole(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(temperature=temperature)
-        self.num_classes, self.embedding_size = num_classes, embedding_size
-        self.pml = FromPML(temperature=temperature)
+        self.num_classes, self.embedding_size = check_sizes(num_classes, embedding_size)
+        self.pml = pml_loss("SupConLoss", temperature=temperature)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return call_pml(self, embeddings, labels)
+    forward = call_pml

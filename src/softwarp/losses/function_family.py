@@ -20,7 +20,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state, set_scale, shown_settings
 from softwarp.losses.distances import init_proxies
 from softwarp.losses.warped_softmax import PAPER, softmax_loss
 from softwarp.losses.warps import power, scaled
@@ -68,14 +68,14 @@ class PowerLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Power softmax",
         citation=PAPER + ", Table 3",
-        year=2024,
         equation="-log softmax_j(-s |e_i - p_j|^p)[y_i]",
         kind="proxies",
         training=TABLE_3,
-        proxy_rate_ratio=100.0,
         search_space={"exponent": ("float", 0.5, 2.0), "scale": ("log", 0.03, 10.0)},
         notes="not in the official code",
     )
+
+    scale: float
 
     def __init__(
         self,
@@ -92,19 +92,11 @@ class PowerLoss(nn.Module):
         self.exponent = exponent
         self.start_phase(scale=scale)
 
-    def start_phase(self, *, scale: float) -> None:
-        """Change the scale."""
-        check_positive(scale=scale)
-        self.scale = scale
-
-    get_extra_state, set_extra_state = phase_state, set_phase_state
+    start_phase, get_extra_state, set_extra_state = set_scale, phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return power_loss(embeddings, self.proxies, labels, exponent=self.exponent, scale=self.scale).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, exponent={self.exponent}, scale={self.scale}"
 
 
 class ScaledLoss(nn.Module):
@@ -119,14 +111,14 @@ class ScaledLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Scaled softmax",
         citation=PAPER + ", Table 3",
-        year=2024,
         equation="-log(exp(-s c t_iy) / (exp(-s c t_iy) + sum_{j != y} exp(-s t_ij))), t_ij = |e_i - p_j|",
         kind="proxies",
         training=TABLE_3,
-        proxy_rate_ratio=100.0,
         search_space={"factor": ("float", 0.9, 2.0), "scale": ("log", 1.0, 10.0)},
         notes="not in the official code; below a factor of 1 nothing holds the embeddings back",
     )
+
+    scale: float
 
     def __init__(
         self,
@@ -143,16 +135,8 @@ class ScaledLoss(nn.Module):
         self.factor = factor
         self.start_phase(scale=scale)
 
-    def start_phase(self, *, scale: float) -> None:
-        """Change the scale."""
-        check_positive(scale=scale)
-        self.scale = scale
-
-    get_extra_state, set_extra_state = phase_state, set_phase_state
+    start_phase, get_extra_state, set_extra_state = set_scale, phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return scaled_loss(embeddings, self.proxies, labels, factor=self.factor, scale=self.scale).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, factor={self.factor}, scale={self.scale}"

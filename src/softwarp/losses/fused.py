@@ -20,6 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from softwarp.losses.checks import check_whole
+from softwarp.losses.distances import check_batch, check_finite, widen
+from softwarp.losses.warps import per_sample
+
 CHUNK_BYTES = 2**27
 # On a CPU a tile should stay in the cache; on a GPU there should be few kernel launches.
 CPU_TILE_ELEMENTS = 2**19
@@ -43,14 +47,22 @@ def fused_softmax(
     chunk_rows: int | None = None,
     tile_columns: int | None = None,
 ) -> Tensor:
-    """Return the mean loss over the batch; alpha, k1 and k2 are numbers or tensors [N]."""
-    chunk_rows = chunk_rows or rows_of_a_chunk(embeddings, len(proxies))
-    tile_columns = tile_columns or columns_of_a_tile(embeddings, chunk_rows)
+    """Return the mean warped softmax loss over the batch, for a warp that was checked before.
+
+    The modules check theirs once, not at every step. The arguments are those of `fused_warped_softmax_loss`.
+    """
+    check_batch(embeddings, proxies, labels)
+    e, p = widen(embeddings, proxies)
+    y = labels.long()
+    chunk_rows = rows_of_a_chunk(e, len(p)) if chunk_rows is None else chunk_rows
+    tile_columns = columns_of_a_tile(e, max(1, chunk_rows)) if tile_columns is None else tile_columns
+    check_whole(chunk_rows=chunk_rows, tile_columns=tile_columns)
     warp = [
-        torch.as_tensor(value, dtype=embeddings.dtype, device=embeddings.device) for value in (alpha, k1, k2)
+        torch.as_tensor(per_sample(value, y), dtype=e.dtype, device=e.device) for value in (alpha, k1, k2)
     ]
     settings = (scale, delta, chunk_rows, tile_columns, torch.is_grad_enabled())
-    loss: Tensor = _FusedSoftmax.apply(embeddings, proxies, labels, *warp, *settings)
+    loss: Tensor = _FusedSoftmax.apply(e, p, y, *warp, *settings)
+    check_finite(loss, embeddings, proxies)
     return loss
 
 

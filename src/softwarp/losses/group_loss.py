@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from softwarp.losses.checks import check_whole
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.checks import check_not_negative, check_positive, check_whole
+from softwarp.losses.contract import Card, Training, shown_settings
 from softwarp.losses.distances import check_batch, check_finite, widen
 
 NEVER = -1e9  # logarithm of a probability of zero: no gradient, and no NaN as minus infinity would give
@@ -94,7 +94,6 @@ class GroupLoss(nn.Module):
         title="Group Loss",
         citation="Elezi, Vascon, Torcinovich, Pelillo, Leal-Taixé: The Group Loss for Deep Metric Learning. "
         "ECCV 2020",
-        year=2020,
         equation="-log X_y after X <- X (W X) / sum X (W X), X = softmax(A e / T), + CE(A e, y)",
         kind="graph",
         networks="classifier",
@@ -106,7 +105,6 @@ class GroupLoss(nn.Module):
             rate_ratio=1.0,
             details="CUB rate 1.56e-4; Cars 5 x 7, 2e-4; SOP 10 x 6, 6.1e-4; 70 epochs, a tenth from 31 on",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 1.0, 100.0), "weight": ("log", 0.1, 10.0)},
         notes="constants are those of the official code for CUB, the search ranges ours; the first samples "
         "of each class in a batch are its anchors, so the value depends on the order within a class; a "
@@ -125,14 +123,15 @@ class GroupLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_whole(at_least=0, iterations=iterations, anchors=anchors)
-        if not (temperature > 0 and iterations <= 50 and weight >= 0):
-            raise ValueError(
-                "temperature must be positive, iterations 0 to 50 and weight at least 0, got "
-                f"{temperature=}, {iterations=}, {weight=}"
-            )
+        check_positive(temperature=temperature)
+        check_not_negative(weight=weight)
+        if iterations > 50:
+            raise ValueError(f"iterations must be at most 50, got {iterations}")
         self.classifier = nn.Linear(embedding_size, num_classes)
         self.temperature, self.iterations = temperature, iterations
         self.anchors, self.weight = anchors, weight
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.classifier.weight, labels)
@@ -154,10 +153,3 @@ class GroupLoss(nn.Module):
             )
         check_finite(loss, embeddings, self.classifier.weight)
         return loss.mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.classifier.weight.shape
-        return (
-            f"num_classes={classes}, embedding_size={size}, temperature={self.temperature}, "
-            f"iterations={self.iterations}, anchors={self.anchors}, weight={self.weight}"
-        )

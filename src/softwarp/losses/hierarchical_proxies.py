@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import normalize
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, readings_of, start_phase
+from softwarp.losses.checks import check_positive, check_whole
+from softwarp.losses.contract import Card, Training, readings_of, shown_settings, start_phase
 from softwarp.losses.distances import widen
 from softwarp.losses.registry import build_loss
 
@@ -79,17 +79,9 @@ class HierarchicalProxiesLoss(nn.Module):
         title="Hierarchical proxies",
         citation="Yang, Bastan, Zhu, Gray, Samaras: Hierarchical Proxy-based Loss for Deep Metric Learning. "
         "WACV 2022",
-        year=2022,
         equation="loss(E, P, y) + w loss(E, Q, k(y)), Q = means of the k-means clusters k of P",
         kind="proxies",
-        training=Training(
-            by="ours",
-            batch=(32, 4),
-            optimizer="adam",
-            rate_ratio=100.0,
-            details="no official code, and we did not have the paper",
-        ),
-        proxy_rate_ratio=100.0,
+        training=Training(rate_ratio=100.0, details="no official code, and we did not have the paper"),
         search_space={"weight": ("log", 0.1, 10.0)},
         notes="no official code; coarse_classes, weight, refresh and the gradient through the means are ours",
     )
@@ -111,15 +103,16 @@ class HierarchicalProxiesLoss(nn.Module):
         self.fine = build_loss(loss, num_classes, embedding_size, **settings)
         check_wrapped(self.fine, loss, num_classes)
         coarse = round(math.sqrt(num_classes)) if coarse_classes is None else coarse_classes
-        if not 1 <= coarse <= num_classes or coarse % 1:
-            raise ValueError(f"coarse_classes must be a whole number of 1 to {num_classes}, got {coarse}")
-        if not refresh >= 1 or refresh % 1:
-            raise ValueError(f"refresh must be a whole number of at least 1, got {refresh}")
+        check_whole(coarse_classes=coarse, refresh=refresh)
         check_positive(weight=weight)
+        if coarse > num_classes:
+            raise ValueError(f"coarse_classes must be at most {num_classes}, got {coarse}")
         self.distance = str(self.fine.distance)
         self.coarse_classes, self.weight, self.refresh = int(coarse), weight, int(refresh)
         self.register_buffer("assignment", cluster_proxies(self._points(), self.coarse_classes))
         self.register_buffer("passes", torch.tensor(0))
+
+    extra_repr = shown_settings
 
     @property
     def proxies(self) -> nn.Parameter:
@@ -149,9 +142,6 @@ class HierarchicalProxiesLoss(nn.Module):
     def _points(self) -> Tensor:
         (proxies,) = widen(self.proxies)
         return normalize(proxies) if self.distance == "cosine" else proxies
-
-    def extra_repr(self) -> str:
-        return f"coarse_classes={self.coarse_classes}, weight={self.weight}, refresh={self.refresh}"
 
 
 @contextmanager

@@ -27,8 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, layer_norm, leaky_relu, normalize
 
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
+from softwarp.losses.checks import check_not_negative, check_positive, check_whole
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.distances import check_batch, check_finite, check_for_batch_norm, init_proxies, widen
 
 
 def mahalanobis_distances(embeddings: Tensor, means: Tensor, log_variances: Tensor) -> Tensor:
@@ -88,7 +89,6 @@ class HISTLoss(nn.Module):
         title="HIST",
         citation="Lim, Yun, Park, Choi: Hypergraph-Induced Semantic Tuplet Loss for Deep Metric Learning. "
         "CVPR 2022",
-        year=2022,
         equation="-log softmax_c(-tau d_ic)[y_i] + weight CE(hypergraph network)",
         kind="graph",
         networks="hypergraph network of two layers",
@@ -117,24 +117,19 @@ class HISTLoss(nn.Module):
         hidden: int = 512,
     ) -> None:
         super().__init__()
-        if not (tau > 0 and alpha > 0 and weight >= 0 and hidden > 0):
-            raise ValueError(
-                "tau, alpha and hidden must be positive and weight at least 0, "
-                f"got tau={tau}, alpha={alpha}, weight={weight}, hidden={hidden}"
-            )
+        check_positive(tau=tau, alpha=alpha)
+        check_not_negative(weight=weight)
+        check_whole(hidden=hidden)
         self.means = init_proxies(num_classes, embedding_size)
         self.log_variances = init_proxies(num_classes, embedding_size)
         self.network = HypergraphNetwork(num_classes, embedding_size, hidden=hidden)
         self.tau, self.alpha, self.weight = tau, alpha, weight
 
+    extra_repr = shown_settings
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.means, labels)
-        check_finite(embeddings.detach().sum(), embeddings)  # before the batch norm records it
-        if self.training and len(labels) < 2:
-            raise ValueError(
-                "HIST needs at least 2 embeddings in a batch while it trains, got 1: its network has a "
-                "batch norm; raise batches.classes or batches.samples"
-            )
+        check_for_batch_norm(embeddings, training=self.training)
         labels = labels.long()
         with torch.autocast(embeddings.device.type, enabled=False):
             wide = widen(embeddings)[0].to(self.means.dtype)
@@ -143,10 +138,3 @@ class HISTLoss(nn.Module):
             loss = cross_entropy(-self.tau * distances, labels) + self.weight * cross_entropy(logits, labels)
         check_finite(loss, embeddings, self.means)
         return loss
-
-    def extra_repr(self) -> str:
-        classes, size = self.means.shape
-        return (
-            f"num_classes={classes}, embedding_size={size}, "
-            f"tau={self.tau}, alpha={self.alpha}, weight={self.weight}"
-        )

@@ -26,8 +26,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.distances import check_batch, check_finite, widen
+from softwarp.losses.checks import check_positive, check_share, check_whole
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.distances import check_batch, check_finite, check_for_batch_norm, widen
 
 
 class MessagePassing(nn.Module):
@@ -84,7 +85,6 @@ class IntraBatchLoss(nn.Module):
         title="Intra-batch connections",
         citation="Seidenschwarz, Elezi, Leal-Taixé: Learning Intra-Batch Connections for Deep Metric "
         "Learning. ICML 2021",
-        year=2021,
         equation="CE(A e / T, y) + CE(B MPN(z) / T, y)",
         kind="graph",
         networks="message passing network (attention) and two classifiers",
@@ -96,7 +96,6 @@ class IntraBatchLoss(nn.Module):
             details="CUB rate 1.56e-4; Cars 10 x 7, 3.67e-4; SOP 15 x 6, 2.47e-4; 70 epochs, a tenth from "
             "31 on",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.05, 1.0), "label_smoothing": ("float", 0.0, 0.3)},
         notes="random while training, by dropout; the attention has 1 more in its denominator than a "
         "softmax, as in the official code; Cars has 2 layers, 8 heads and concatenate",
@@ -115,11 +114,9 @@ class IntraBatchLoss(nn.Module):
         label_smoothing: float = 0.1,
     ) -> None:
         super().__init__()
-        if not (temperature > 0 and layers > 0 and 0 <= dropout < 1 and 0 <= label_smoothing < 1):
-            raise ValueError(
-                "temperature and layers must be positive, dropout and label_smoothing in [0, 1), got "
-                f"{temperature=}, {layers=}, {dropout=}, {label_smoothing=}"
-            )
+        check_positive(temperature=temperature)
+        check_whole(layers=layers)
+        check_share(dropout=dropout, label_smoothing=label_smoothing)
         if heads < 1 or embedding_size % heads:
             raise ValueError(f"heads must divide embedding_size {embedding_size}, got {heads}")
         self.network = MessagePassing(
@@ -133,14 +130,11 @@ class IntraBatchLoss(nn.Module):
         nn.init.normal_(self.refined_classifier.weight, std=0.001)
         self.temperature, self.label_smoothing = temperature, label_smoothing
 
+    extra_repr = shown_settings
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, self.classifier.weight, labels)
-        check_finite(embeddings.detach().sum(), embeddings)  # before the batch norm records it
-        if self.training and len(labels) < 2:
-            raise ValueError(
-                "Intra-batch connections need at least 2 embeddings in a batch while they train, got 1; "
-                "raise batches.classes or batches.samples"
-            )
+        check_for_batch_norm(embeddings, training=self.training)
         with torch.autocast(embeddings.device.type, enabled=False):
             wide = widen(embeddings)[0].to(self.classifier.weight.dtype)
             refined = self.norm(self.network(normalize(wide)))
@@ -151,7 +145,3 @@ class IntraBatchLoss(nn.Module):
 
     def _smoothed(self, logits: Tensor, labels: Tensor) -> Tensor:
         return cross_entropy(logits / self.temperature, labels.long(), label_smoothing=self.label_smoothing)
-
-    def extra_repr(self) -> str:
-        classes, size = self.classifier.weight.shape
-        return f"num_classes={classes}, embedding_size={size}, temperature={self.temperature}"

@@ -19,7 +19,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits, phase_state, set_phase_state
+from softwarp.losses.contract import (
+    Card,
+    Shard,
+    Terms,
+    Training,
+    own_logits,
+    phase_state,
+    set_phase_state,
+    shown_settings,
+)
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -55,17 +64,11 @@ class L2SoftmaxLoss(nn.Module):
         title="L2-softmax",
         citation="Ranjan, Castillo, Chellappa: L2-constrained Softmax Loss for Discriminative Face "
         "Verification. 2017",
-        year=2017,
         equation="-log softmax_j(w_j . alpha z_i + b_j)[y_i]",
         kind="classifier",
         training=Training(
-            by="ours",
-            batch=(32, 4),
-            optimizer="adam",
-            rate_ratio=1.0,
-            details="no official code; the classifier is one more layer of the model",
+            rate_ratio=1.0, details="no official code; the classifier is one more layer of the model"
         ),
-        proxy_rate_ratio=1.0,
         search_space={"alpha": ("log", 4.0, 64.0)},
         notes="no official code; the default of alpha is ours, and alpha is not learned",
     )
@@ -85,6 +88,7 @@ class L2SoftmaxLoss(nn.Module):
         self.alpha = alpha
 
     get_extra_state, set_extra_state = phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return l2_softmax_loss(embeddings, self.weight, self.bias, labels, alpha=self.alpha).mean()
@@ -95,7 +99,3 @@ class L2SoftmaxLoss(nn.Module):
         queries = self.alpha * normalize(wide)
         own = own_logits(queries, keys, shard) + bias[shard.places]
         return Terms(queries=queries, keys=keys, bias=bias, own=own)
-
-    def extra_repr(self) -> str:
-        classes, size = self.weight.shape
-        return f"num_classes={classes}, embedding_size={size}, alpha={self.alpha}"

@@ -25,14 +25,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits
-from softwarp.losses.distances import (
-    check_batch,
-    check_finite,
-    cosine_similarities,
-    init_proxies,
-    widen,
-)
+from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits, shown_settings
+from softwarp.losses.distances import check_batch, check_finite, cosine_similarities, init_proxies, widen
 
 
 def magface_loss(
@@ -59,10 +53,8 @@ def magface_loss(
     own, reward = own_part(
         widen(embeddings, proxies)[0],
         cosines.gather(1, target).squeeze(1),
-        lower_norm=lower_norm,
-        upper_norm=upper_norm,
-        lower_margin=lower_margin,
-        upper_margin=upper_margin,
+        norms=(lower_norm, upper_norm),
+        margins=(lower_margin, upper_margin),
     )
     logits = scale * cosines.scatter(1, target, own[:, None])
     loss = cross_entropy(logits, labels.long(), reduction="none") + regularizer * reward
@@ -71,19 +63,13 @@ def magface_loss(
 
 
 def own_part(
-    embeddings: Tensor,
-    cosines: Tensor,
-    *,
-    lower_norm: float,
-    upper_norm: float,
-    lower_margin: float,
-    upper_margin: float,
+    embeddings: Tensor, cosines: Tensor, *, norms: tuple[float, float], margins: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
-    """Return c_iy, the cosine [N] to its own class with the margin, and g(a_i)."""
-    norms: Tensor = torch.linalg.vector_norm(embeddings, dim=1).clamp(lower_norm, upper_norm)
-    slope = (upper_margin - lower_margin) / (upper_norm - lower_norm)
-    turned = cosine_of_sum(cosines, lower_margin + slope * (norms - lower_norm))
-    return torch.where(cosines > 0, turned, cosines), norms / upper_norm**2 + 1 / norms
+    """Return c_iy, the cosine [N] to its own class with the margin, and g(a_i); bounds are (lower, upper)."""
+    a: Tensor = torch.linalg.vector_norm(embeddings, dim=1).clamp(*norms)
+    slope = (margins[1] - margins[0]) / (norms[1] - norms[0])
+    turned = cosine_of_sum(cosines, margins[0] + slope * (a - norms[0]))
+    return torch.where(cosines > 0, turned, cosines), a / norms[1] ** 2 + 1 / a
 
 
 def cosine_of_sum(cosine: Tensor, angle: Tensor) -> Tensor:
@@ -112,7 +98,6 @@ class MagFaceLoss(nn.Module):
         title="MagFace",
         citation="Meng, Zhao, Huang, Zhou: MagFace: A Universal Representation for Face Recognition and "
         "Quality Assessment. CVPR 2021",
-        year=2021,
         equation="-log softmax_j(s cos(theta_ij + [j = y_i] m(a_i)))[y_i] + lambda_g (a_i / u_a^2 + 1 / a_i)",
         kind="proxies",
         training=Training(
@@ -163,21 +148,21 @@ class MagFaceLoss(nn.Module):
             "regularizer": regularizer,
         }
 
+    extra_repr = shown_settings
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return magface_loss(embeddings, self.proxies, labels, **self.settings).mean()
 
     def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
         """Return the loss in its parts, for the classes of a shard."""
-        settings = dict(self.settings)
-        scale, regularizer = settings.pop("scale"), settings.pop("regularizer")
+        settings = self.settings
         wide, proxies = widen(embeddings, self.proxies)
         unit, keys = normalize(wide), normalize(proxies)
-        own, reward = own_part(wide[shard.rows], own_logits(unit, keys, shard), **settings)
-        return Terms(
-            queries=scale * unit, keys=keys, own=scale * own, extra=shard.spread(regularizer * reward)
+        own, reward = own_part(
+            wide[shard.rows],
+            own_logits(unit, keys, shard),
+            norms=(settings["lower_norm"], settings["upper_norm"]),
+            margins=(settings["lower_margin"], settings["upper_margin"]),
         )
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
-        return f"num_classes={classes}, embedding_size={size}, {settings}"
+        extra = shard.spread(settings["regularizer"] * reward)
+        return Terms(queries=settings["scale"] * unit, keys=keys, own=settings["scale"] * own, extra=extra)

@@ -33,11 +33,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
-from softwarp.losses.checks import check_not_negative, check_positive
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
+from softwarp.losses.checks import check_not_negative, check_positive, check_sizes
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.distances import log_one_plus_sum
+from softwarp.losses.ranking import Lists, check_lists, over_queries, unit_rows
 
 
 def osap_loss(
@@ -49,7 +49,6 @@ def osap_loss(
     scale: float = 32.0,
     margin: float = 0.1,
     after_weight: float = 1.0,
-    block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
     """Return the loss of each query, [Q].
 
@@ -65,19 +64,14 @@ def osap_loss(
         step = torch.where(x > 0, 1 + slope * x, 2 * torch.sigmoid(x / temperature))
         negatives = step.masked_fill(~negative, 0).sum(2)
         positives = ((among >= 0) & real).sum(2).clamp_min(1)
-        pushed = _soft_maximum(scale * (x + margin), negative & (x < 0))
-        pulled = _soft_maximum(scale * (-among - margin), real & (among < 0))
+        pushed = log_one_plus_sum(scale * (x + margin), negative & (x < 0))
+        pulled = log_one_plus_sum(scale * (-among - margin), real & (among < 0))
         after = (pushed + pulled) / scale
         return lists.mean(1 - positives / (positives + negatives) + after_weight * after)
 
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
-        return over_queries(loss, items, labels, with_query=False, block_elements=block_elements)
-
-
-def _soft_maximum(values: Tensor, chosen: Tensor) -> Tensor:
-    """Return log(1 + the sum of exp of the chosen values) over the last dimension; 0 if none is chosen."""
-    return pad(values.masked_fill(~chosen, -torch.inf), (1, 0)).logsumexp(-1)
+        return over_queries(loss, items, labels, with_query=False)
 
 
 class OSAPLoss(nn.Module):
@@ -95,19 +89,9 @@ class OSAPLoss(nn.Module):
         citation="Yuan, Xu, Wang, Zhang, Liao, Wang, Lin: OSAP-Loss: Efficient optimization of average "
         "precision via involving samples after positive ones towards remote sensing image retrieval. CAAI "
         "Transactions on Intelligence Technology 8(4), 2023",
-        year=2023,
         equation="1 - mean_i r+(i) / (r+(i) + sum_negatives H(s_j - s_i)) + after_weight after(i)",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
-        training=Training(
-            by="ours",
-            batch=(32, 4),
-            optimizer="adam",
-            rate_ratio=None,
-            details="no official code, and we did not have the paper",
-        ),
-        proxy_rate_ratio=1.0,
+        training=Training(details="no official code, and we did not have the paper"),
         search_space={"temperature": ("log", 0.002, 0.1), "after_weight": ("log", 0.1, 10.0)},
         notes="Built from the paper's abstract, no code exists: H, the loss on samples after each positive "
         "and all constants (temperature, slope, scale, margin, after_weight) are ours.",
@@ -136,11 +120,8 @@ class OSAPLoss(nn.Module):
             "after_weight": after_weight,
         }
 
+    extra_repr = shown_settings
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
         return osap_loss(embeddings, labels, **self.settings).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        shown = ", ".join(f"{name}={value}" for name, value in self.settings.items())
-        return f"num_classes={classes}, embedding_size={size}, {shown}"

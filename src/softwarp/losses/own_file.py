@@ -13,10 +13,8 @@ from typing import Any
 
 from torch import nn
 
-from softwarp.losses.contract import Card
+from softwarp.losses.contract import check_declared
 from softwarp.names import did_you_mean
-
-DECLARED = ("distance", "card", "class_vectors")  # by the class itself, before there is an instance
 
 
 def is_own(name: str) -> bool:
@@ -66,12 +64,7 @@ def own_loss(name: str) -> type[nn.Module]:
     found = vars(_module(path, _source(name))).get(class_name)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise ValueError(f"{path} has no loss {class_name}; {_instead(path, class_name, _source(name))}")
-    missing = [each for each in DECLARED if not hasattr(found, each)]
-    if missing or not isinstance(found.card, Card):  # type: ignore[attr-defined]
-        raise ValueError(
-            f"{class_name} in {path} does not declare {', '.join(missing) or 'a Card as its card'}; "
-            "examples/own_loss.py shows how"
-        )
+    check_declared(found, f"{class_name} in {path}")  # by the class itself, before there is an instance
     return found
 
 

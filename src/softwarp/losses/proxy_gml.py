@@ -27,7 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.checks import check_whole
+from softwarp.losses.contract import Card, Training, shown_settings
 from softwarp.losses.distances import check_batch, check_finite, widen
 
 
@@ -84,7 +85,6 @@ class ProxyGMLLoss(nn.Module):
         title="ProxyGML (Proxy-Few)",
         citation="Zhu, Yang, Deng, Liu: Fewer is More: A Deep Graph Metric Learning Perspective Using Fewer "
         "Proxies. NeurIPS 2020",
-        year=2020,
         equation="-log softmax over classes of kept proxies (sum of kept z_i . q)[y_i] + weight CE(proxies)",
         kind="proxies",
         training=Training(
@@ -95,7 +95,6 @@ class ProxyGMLLoss(nn.Module):
             details="CUB and Cars, eps 0.01, rates 1e-4 and 0.03, weight decay 1e-4, 50 epochs, a tenth "
             "after 20 and 40; SOP with one proxy per class at rate 0.3",
         ),
-        proxy_rate_ratio=300.0,
         search_space={"ratio": ("log", 0.01, 0.5), "weight": ("float", 0.0, 1.0)},
         notes="at least as many proxies of other classes are kept as of its own class: ours, for few classes",
     )
@@ -110,26 +109,19 @@ class ProxyGMLLoss(nn.Module):
         weight: float = 0.3,
     ) -> None:
         super().__init__()
-        if min(num_classes, embedding_size, proxies_per_class) < 1:
-            raise ValueError(
-                "num_classes, embedding_size and proxies_per_class must be at least 1, got "
-                f"{num_classes}, {embedding_size} and {proxies_per_class}"
-            )
+        check_whole(
+            num_classes=num_classes, embedding_size=embedding_size, proxies_per_class=proxies_per_class
+        )
         if not (0 < ratio <= 1 and weight >= 0):
             raise ValueError(f"ratio must be in (0, 1] and weight at least 0, got {ratio=}, {weight=}")
         bound = (num_classes * proxies_per_class) ** -0.5
         start = torch.empty(num_classes, proxies_per_class, embedding_size).uniform_(-bound, bound)
         self.class_proxies = nn.Parameter(start)  # `proxies` is the name where each class has one
-        self.ratio, self.weight = ratio, weight
+        self.proxies_per_class, self.ratio, self.weight = proxies_per_class, ratio, weight
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return proxy_gml_loss(
             embeddings, self.class_proxies, labels, ratio=self.ratio, weight=self.weight
         ).mean()
-
-    def extra_repr(self) -> str:
-        classes, each, size = self.class_proxies.shape
-        return (
-            f"num_classes={classes}, embedding_size={size}, proxies_per_class={each}, "
-            f"ratio={self.ratio}, weight={self.weight}"
-        )

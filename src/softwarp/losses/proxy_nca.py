@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training, phase_state, set_phase_state
+from softwarp.losses.checks import check_positive, check_whole
+from softwarp.losses.contract import Card, Training, phase_state, set_phase_state, set_scale, shown_settings
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -32,7 +32,8 @@ def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale
     tensor([-4.])
     """
     check_batch(embeddings, proxies, labels)
-    check_settings(len(proxies), scale)
+    check_whole(at_least=2, num_classes=len(proxies))
+    check_positive(scale=scale)
     target = labels.long()[:, None]
     with torch.autocast(embeddings.device.type, enabled=False):
         unit_embeddings, unit_proxies = map(normalize, widen(embeddings, proxies))
@@ -41,14 +42,6 @@ def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale
         loss = others.logsumexp(dim=1) - logits.gather(1, target).squeeze(1)
     check_finite(loss, embeddings, proxies)
     return loss
-
-
-def check_settings(num_classes: int, scale: float) -> None:
-    """Raise a ValueError unless there is another class and the scale is positive."""
-    if num_classes < 2:
-        raise ValueError(f"ProxyNCA compares with the proxies of other classes: num_classes is {num_classes}")
-    if not scale > 0:
-        raise ValueError(f"scale must be positive, got {scale}")
 
 
 class ProxyNCALoss(nn.Module):
@@ -65,39 +58,27 @@ class ProxyNCALoss(nn.Module):
         title="ProxyNCA",
         citation="Movshovitz-Attias, Toshev, Leung, Ioffe, Singh: No Fuss Distance Metric Learning using "
         "Proxies. ICCV 2017",
-        year=2017,
         equation="scale |z_i - q_y|^2 + log sum_{j != y} exp(-scale |z_i - q_j|^2)",
         kind="proxies",
         training=Training(
-            by="ours",
-            batch=(32, 4),
-            optimizer="adam",
-            rate_ratio=100.0,
-            details="no official code; as for ProxyNCA++ but with the usual eps",
+            rate_ratio=100.0, details="no official code; as for ProxyNCA++ but with the usual eps"
         ),
-        proxy_rate_ratio=100.0,
         search_space={"scale": ("log", 1.0, 40.0)},
         notes="no official code; scale 9 and the start of the proxies are those of the code of ProxyNCA++",
     )
+
+    scale: float
 
     def __init__(
         self, num_classes: int, embedding_size: int, *, scale: float = 9.0, proxy_init: str = "proxy_nca_pp"
     ) -> None:
         super().__init__()
-        check_settings(num_classes, scale)
+        check_whole(at_least=2, num_classes=num_classes)
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.start_phase(scale=scale)
 
-    def start_phase(self, *, scale: float) -> None:
-        """Change the scale."""
-        check_positive(scale=scale)
-        self.scale = scale
-
-    get_extra_state, set_extra_state = phase_state, set_phase_state
+    start_phase, get_extra_state, set_extra_state = set_scale, phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return proxy_nca_loss(embeddings, self.proxies, labels, scale=self.scale).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, scale={self.scale}"

@@ -18,7 +18,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Shard, Terms, Training, own_logits, phase_state, set_phase_state
+from softwarp.losses.contract import (
+    Card,
+    Shard,
+    Terms,
+    Training,
+    own_logits,
+    phase_state,
+    set_phase_state,
+    set_scale,
+    shown_settings,
+)
 from softwarp.losses.distances import check_batch, check_finite, init_proxies, widen
 
 
@@ -30,8 +40,7 @@ def proxy_nca_pp_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, sc
     tensor([0.6931])
     """
     check_batch(embeddings, proxies, labels)
-    if not scale > 0:
-        raise ValueError(f"scale must be positive, got {scale}")
+    check_positive(scale=scale)
     with torch.autocast(embeddings.device.type, enabled=False):
         unit_embeddings, unit_proxies = map(normalize, widen(embeddings, proxies))
         logits = 2 * scale * unit_embeddings @ unit_proxies.T
@@ -54,7 +63,6 @@ class ProxyNCAppLoss(nn.Module):
         title="ProxyNCA++",
         citation="Teh, DeVries, Taylor: ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component "
         "Analysis. ECCV 2020",
-        year=2020,
         equation="-log softmax_j(-scale |z_i - q_j|^2)[y_i]",
         kind="proxies",
         training=Training(
@@ -69,6 +77,8 @@ class ProxyNCAppLoss(nn.Module):
         search_space={"scale": ("log", 0.3, 100.0)},
     )
 
+    scale: float
+
     def __init__(
         self, num_classes: int, embedding_size: int, *, scale: float = 9.0, proxy_init: str = "proxy_nca_pp"
     ) -> None:
@@ -77,12 +87,8 @@ class ProxyNCAppLoss(nn.Module):
         self.proxies = init_proxies(num_classes, embedding_size, proxy_init)
         self.start_phase(scale=scale)
 
-    def start_phase(self, *, scale: float) -> None:
-        """Change the scale."""
-        check_positive(scale=scale)
-        self.scale = scale
-
-    get_extra_state, set_extra_state = phase_state, set_phase_state
+    start_phase, get_extra_state, set_extra_state = set_scale, phase_state, set_phase_state
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return proxy_nca_pp_loss(embeddings, self.proxies, labels, scale=self.scale).mean()
@@ -92,7 +98,3 @@ class ProxyNCAppLoss(nn.Module):
         unit_embeddings, unit_proxies = map(normalize, widen(embeddings, self.proxies))
         queries = 2 * self.scale * unit_embeddings
         return Terms(queries=queries, keys=unit_proxies, own=own_logits(queries, unit_proxies, shard))
-
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, scale={self.scale}"

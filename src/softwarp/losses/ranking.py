@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
 
 from softwarp.losses.contract import Card
-from softwarp.losses.distances import check_batch, check_finite, widen
+from softwarp.losses.distances import check_finite, check_input, widen
 
 # Numbers in the largest tensor of a block, a handful of which exist together: about 100 MB in float32.
 BLOCK_ELEMENTS = 2**22
@@ -48,7 +48,6 @@ def over_queries(
     with_query: bool,
     query_ranked: bool = False,
     width: int | None = None,
-    block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
     """Return `function` of every query's list, [Q]; a query is an item that shares its class with another.
 
@@ -56,7 +55,6 @@ def over_queries(
         with_query: whether the query stands in its own list, as its own positive.
         query_ranked: whether it stands there without being a positive.
         width: numbers that `function` makes for each query and item; by default the number of positives.
-        block_elements: size of a block: queries x items x width.
     """
     columns, real = positive_columns(labels, with_query=with_query)
     queries = find_queries(real.sum(1) > int(with_query))
@@ -68,15 +66,18 @@ def over_queries(
             similarities = similarities.scatter(1, rows[:, None], -torch.inf)
         return function(Lists(similarities, own, real[rows], labels[rows, None] == labels))
 
-    rows_a_block = block_elements // (len(items) * (width or columns.shape[1]))
-    return torch.cat(in_blocks(block, items, queries, rows_a_block))
+    return torch.cat(in_blocks(block, items, queries, width=width or columns.shape[1]))
 
 
 def in_blocks(
-    function: Callable[[Tensor, Tensor], Tensor], items: Tensor, rows: Tensor, size: int
+    function: Callable[[Tensor, Tensor], Tensor], items: Tensor, rows: Tensor, *, width: int
 ) -> list[Tensor]:
-    """Return function(items, some rows) for all rows, `size` at a time; gradients compute it once more."""
-    blocks = rows.split(max(1, size))
+    """Return function(items, some rows) for all rows, in blocks; gradients compute it once more.
+
+    Args:
+        width: numbers that `function` makes for each row and item.
+    """
+    blocks = rows.split(max(1, BLOCK_ELEMENTS // (len(items) * width)))
     if len(blocks) == 1:
         return [function(items, rows)]
     return [_Recomputed.apply(items, block, function) for block in blocks]
@@ -137,7 +138,7 @@ def find_queries(has_positive: Tensor) -> Tensor:
 def unit_rows(embeddings: Tensor, labels: Tensor) -> Tensor:
     """Return the embeddings with length one, in at least float32, after checking the batch."""
     classes = int(labels.max()) + 1 if labels.numel() else 1
-    check_batch(embeddings, torch.empty(max(classes, 1), embeddings.shape[-1], device="meta"), labels)
+    check_input(embeddings, labels, max(classes, 1), embeddings.shape[-1])
     unit = normalize(widen(embeddings)[0])
     check_finite(unit, embeddings, embeddings)
     return unit
@@ -148,16 +149,7 @@ def check_lists(card: Card, sizes: tuple[int, int], embeddings: Tensor, labels: 
 
     Samples that are alone in their class are allowed among others: they are ranked but are not queries.
     """
-    check_batch(embeddings, torch.empty(sizes, device="meta"), labels)
+    check_input(embeddings, labels, *sizes)
     counts = labels.unique(return_counts=True)[1]
     if len(counts) < card.min_classes or int(counts.max()) < card.min_samples:
         card.check_counts(labels)
-
-
-def check_sizes(num_classes: int, embedding_size: int) -> tuple[int, int]:
-    """Return both if they are at least one; a loss without parameters needs them only for its checks."""
-    if num_classes < 1 or embedding_size < 1:
-        raise ValueError(
-            f"num_classes and embedding_size must be at least 1, got {num_classes} and {embedding_size}"
-        )
-    return num_classes, embedding_size

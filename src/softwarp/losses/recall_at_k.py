@@ -17,20 +17,19 @@ and not normalised again; virtual items are ranked and are queries, so that 4 pe
 official batches hold 400 (CUB), 392 (Cars) or 4000 (SOP) images. Samples that are alone in their class
 are ranked but are not queries.
 
-Differs from the official code, unless query_ranked: the query is not among the items j, as in the paper;
-there it is, which adds about 1 to each rank. That is the authors' own code. Any order and any
-class counts are fine.
+Differs from the official code, unless query_ranked: as in the paper, the query is not among the items j; in
+the official code it is, which adds about 1 to each rank. Any order and any class counts are fine.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
+from softwarp.losses.checks import check_positive, check_sizes
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.ranking import Lists, check_lists, over_queries, unit_rows
 
 CUTOFFS = (1, 2, 4, 8, 16)
 
@@ -44,7 +43,6 @@ def recall_at_k_loss(
     recall_temperature: float | Sequence[float] = 1.0,
     mix: bool = False,
     query_ranked: bool = False,
-    block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
     """Return one minus the mean surrogate recall of each query, [Q].
 
@@ -71,14 +69,7 @@ def recall_at_k_loss(
         items = unit_rows(embeddings, labels)
         if mix:
             items, labels = similarity_mixup(items, labels)
-        return over_queries(
-            loss,
-            items,
-            labels,
-            with_query=False,
-            query_ranked=query_ranked,
-            block_elements=block_elements,
-        )
+        return over_queries(loss, items, labels, with_query=False, query_ranked=query_ranked)
 
 
 def similarity_mixup(items: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,20 +110,15 @@ class RecallAtKLoss(nn.Module):
         title="RS@k",
         citation="Patel, Tolias, Matas: Recall@k Surrogate Loss with Large Batches and Similarity Mixup. "
         "CVPR 2022",
-        year=2022,
         equation="1 - mean_k min(k, sum_i sigmoid((k - rank(i)) / tau_2)) / min(k, |P|)",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(100, 4),
             optimizer="adam",
-            rate_ratio=None,
             details="CUB rate 1e-4, 40 epochs; Cars 98 x 4, 1e-4, 170 epochs; SOP 1000 x 4, 2e-4, 55 "
             "epochs; weight decay 4e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={
             "rank_temperature": ("log", 0.002, 0.1),
             "recall_temperature": ("log", 0.3, 3.0),
@@ -156,27 +142,16 @@ class RecallAtKLoss(nn.Module):
         check_cutoffs(cutoffs, recall_temperature)
         check_positive(rank_temperature=rank_temperature)
         self.sizes = check_sizes(num_classes, embedding_size)
-        self.cutoffs = tuple(cutoffs)
-        self.rank_temperature = rank_temperature
-        self.recall_temperature = recall_temperature
-        self.mix, self.query_ranked = mix, query_ranked
+        self.settings: dict[str, Any] = {
+            "cutoffs": tuple(cutoffs),
+            "rank_temperature": rank_temperature,
+            "recall_temperature": recall_temperature,
+            "mix": mix,
+            "query_ranked": query_ranked,
+        }
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
-        return recall_at_k_loss(
-            embeddings,
-            labels,
-            cutoffs=self.cutoffs,
-            rank_temperature=self.rank_temperature,
-            recall_temperature=self.recall_temperature,
-            mix=self.mix,
-            query_ranked=self.query_ranked,
-        ).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        return (
-            f"num_classes={classes}, embedding_size={size}, cutoffs={list(self.cutoffs)}, "
-            f"rank_temperature={self.rank_temperature}, recall_temperature={self.recall_temperature}, "
-            f"mix={self.mix}, query_ranked={self.query_ranked}"
-        )
+        return recall_at_k_loss(embeddings, labels, **self.settings).mean()

@@ -27,22 +27,14 @@ step of about 5); memory stays within a block of queries.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.checks import check_not_negative, check_positive
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import (
-    BLOCK_ELEMENTS,
-    Lists,
-    check_lists,
-    check_sizes,
-    in_blocks,
-    over_queries,
-    unit_rows,
-)
+from softwarp.losses.checks import check_not_negative, check_positive, check_sizes
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.ranking import Lists, check_lists, in_blocks, over_queries, unit_rows
 
 
 def sup_ap_loss(
@@ -52,7 +44,6 @@ def sup_ap_loss(
     temperature: float = 0.01,
     slope: float = 100.0,
     knee: float = 0.05,
-    block_elements: int = BLOCK_ELEMENTS,
 ) -> Tensor:
     """Return SupAP, which is never below one minus the average precision, of each query, [Q]."""
     check_positive(temperature=temperature, slope=slope, knee=knee)
@@ -68,16 +59,11 @@ def sup_ap_loss(
 
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
-        return over_queries(loss, items, labels, with_query=True, block_elements=block_elements)
+        return over_queries(loss, items, labels, with_query=True)
 
 
 def calibration_loss(
-    embeddings: Tensor,
-    labels: Tensor,
-    *,
-    positive_margin: float = 0.9,
-    negative_margin: float = 0.6,
-    block_elements: int = BLOCK_ELEMENTS,
+    embeddings: Tensor, labels: Tensor, *, positive_margin: float = 0.9, negative_margin: float = 0.6
 ) -> Tensor:
     """Return how far pairs are on the wrong side of their margin, a scalar.
 
@@ -97,7 +83,7 @@ def calibration_loss(
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
         rows = torch.arange(len(items), device=items.device)
-        blocks = in_blocks(sums, items, rows, block_elements // len(items))
+        blocks = in_blocks(sums, items, rows, width=1)
         far, near, far_count, near_count = torch.stack(blocks).sum(0)
         loss: Tensor = far / far_count.clamp_min(1) + near / near_count.clamp_min(1)
         return loss
@@ -117,21 +103,16 @@ class RoadmapLoss(nn.Module):
         title="ROADMAP",
         citation="Ramzi, Thome, Rambour, Audebert, Bitot: Robust and Decomposable Average Precision for "
         "Image Retrieval. NeurIPS 2021",
-        year=2021,
         equation="1 - mean_i r+(i) / (r+(i) + sum_negatives H(s_j - s_i)) + relu(0.9 - s_pos) + "
         "relu(s_neg - 0.6)",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(32, 4),
             optimizer="adam",
-            rate_ratio=None,
             details="CUB rate 1e-6, weight decay 4e-4, 200 epochs; SOP 1e-5, the last layer twice that, "
             "weight decay 1e-4, 100 epochs",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.002, 0.1), "calibration_weight": ("log", 0.1, 10.0)},
         notes="H is continuous at its knee; in the official configuration it has a step of -0.05 there, "
         "and of about 5 in the code of December 2021.",
@@ -157,20 +138,18 @@ class RoadmapLoss(nn.Module):
             calibration_weight=calibration_weight,
         )
         self.sizes = check_sizes(num_classes, embedding_size)
-        self.ranks: dict[str, Any] = {"temperature": temperature, "slope": slope, "knee": knee}
-        self.margins: dict[str, Any] = {
-            "positive_margin": positive_margin,
-            "negative_margin": negative_margin,
-        }
+        self.temperature, self.slope, self.knee = temperature, slope, knee
+        self.positive_margin, self.negative_margin = positive_margin, negative_margin
         self.calibration_weight = calibration_weight
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
-        calibration = calibration_loss(embeddings, labels, **self.margins)
-        return sup_ap_loss(embeddings, labels, **self.ranks).mean() + self.calibration_weight * calibration
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        settings = {**self.ranks, **self.margins, "calibration_weight": self.calibration_weight}
-        shown = ", ".join(f"{name}={value}" for name, value in settings.items())
-        return f"num_classes={classes}, embedding_size={size}, {shown}"
+        calibration = calibration_loss(
+            embeddings, labels, positive_margin=self.positive_margin, negative_margin=self.negative_margin
+        )
+        losses = sup_ap_loss(
+            embeddings, labels, temperature=self.temperature, slope=self.slope, knee=self.knee
+        )
+        return losses.mean() + self.calibration_weight * calibration

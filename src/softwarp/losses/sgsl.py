@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize, softplus
 
-from softwarp.losses.contract import Card, Training
+from softwarp.losses.checks import check_positive, check_share, check_whole
+from softwarp.losses.contract import Card, Training, shown_settings
 from softwarp.losses.distances import check_batch, check_finite, widen
 
 
@@ -59,12 +60,9 @@ def sgsl_loss(
 
 def check_settings(num_classes: int, scale: float, label_smoothing: float) -> None:
     """Raise a ValueError unless there is another class and the settings are in range."""
-    if num_classes < 2:
-        raise ValueError(f"SGSL compares with the weights of other classes: num_classes is {num_classes}")
-    if not (scale > 0 and 0 <= label_smoothing < 1):
-        raise ValueError(
-            f"scale must be positive and label_smoothing in [0, 1), got {scale=}, {label_smoothing=}"
-        )
+    check_whole(at_least=2, num_classes=num_classes)
+    check_positive(scale=scale)
+    check_share(label_smoothing=label_smoothing)
 
 
 class SGSLLoss(nn.Module):
@@ -80,7 +78,6 @@ class SGSLLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="SGSL",
         citation="Yang, Wang, Zhang: Stop-Gradient Softmax Loss for Deep Metric Learning. AAAI 2023",
-        year=2023,
         equation="CE(W e) + [mean CE <= threshold] log(1 + exp(LSE_{j != y}(r cos_j) / r - cos_y))",
         kind="classifier",
         training=Training(
@@ -91,7 +88,6 @@ class SGSLLoss(nn.Module):
             details="CUB and Cars rate 0.05 without momentum, SOP 0.003 with Nesterov momentum 0.99; weight"
             " decay 5e-4, 100 epochs, cosine",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"scale": ("log", 5.0, 100.0), "label_smoothing": ("float", 0.0, 0.5)},
         notes="smoothed labels over many classes can hold the cross entropy above the threshold of 3: "
         "lower label_smoothing or raise threshold then, as the official 0.1 for SOP",
@@ -110,21 +106,9 @@ class SGSLLoss(nn.Module):
         check_settings(num_classes, scale, label_smoothing)
         self.classifier = nn.Linear(embedding_size, num_classes, bias=False)
         nn.init.normal_(self.classifier.weight, std=0.001)
-        self.scale, self.threshold, self.label_smoothing = scale, threshold, label_smoothing
+        self.settings = {"scale": scale, "threshold": threshold, "label_smoothing": label_smoothing}
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return sgsl_loss(
-            embeddings,
-            self.classifier.weight,
-            labels,
-            scale=self.scale,
-            threshold=self.threshold,
-            label_smoothing=self.label_smoothing,
-        ).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.classifier.weight.shape
-        return (
-            f"num_classes={classes}, embedding_size={size}, scale={self.scale}, "
-            f"threshold={self.threshold}, label_smoothing={self.label_smoothing}"
-        )
+        return sgsl_loss(embeddings, self.classifier.weight, labels, **self.settings).mean()

@@ -249,7 +249,7 @@ def check_shardable(loss: nn.Module) -> None:
     name = type(loss).__name__
     if not isinstance(loss, ClassSoftmax):
         raise ValueError(
-            f"{name} is not a softmax over classes whose terms it can tell, so they cannot be divided; omit "
+            f"{name} is not a softmax over classes that has `terms`, so its classes cannot be divided; omit "
             "loss.sharded, or choose one of warped_softmax, euclidean_softmax, proxy_nca_pp, "
             "normalized_softmax, cosface, arcface, sphereface, magface, l2_softmax and cross_entropy"
         )

@@ -20,14 +20,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.checks import check_positive
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
+from softwarp.losses.checks import check_positive, check_sizes
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.ranking import Lists, check_lists, over_queries, unit_rows
 
 
-def smooth_ap_loss(
-    embeddings: Tensor, labels: Tensor, *, temperature: float = 0.01, block_elements: int = BLOCK_ELEMENTS
-) -> Tensor:
+def smooth_ap_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0.01) -> Tensor:
     """Return one minus the smoothed average precision of each query, [Q].
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
@@ -44,7 +42,7 @@ def smooth_ap_loss(
 
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
-        return over_queries(loss, items, labels, with_query=True, block_elements=block_elements)
+        return over_queries(loss, items, labels, with_query=True)
 
 
 class SmoothAPLoss(nn.Module):
@@ -61,19 +59,14 @@ class SmoothAPLoss(nn.Module):
         title="Smooth-AP",
         citation="Brown, Xie, Kalogeiton, Zisserman: Smooth-AP: Smoothing the Path Towards Large-Scale Image "
         "Retrieval. ECCV 2020",
-        year=2020,
         equation="1 - mean_i rank(i, positives) / rank(i, all), ranks by sigmoid((s_j - s_i) / temperature)",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
             by="official code",
             batch=(28, 4),
             optimizer="adam",
-            rate_ratio=None,
             details="rate 1e-5, 5 times that for the last layer, weight decay 4e-4",
         ),
-        proxy_rate_ratio=1.0,
         search_space={"temperature": ("log", 0.002, 0.1)},
         notes="Any batch order and unequal class counts; the official code needs sorted, equal ones.",
     )
@@ -84,10 +77,8 @@ class SmoothAPLoss(nn.Module):
         self.sizes = check_sizes(num_classes, embedding_size)
         self.temperature = temperature
 
+    extra_repr = shown_settings
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
         return smooth_ap_loss(embeddings, labels, temperature=self.temperature).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        return f"num_classes={classes}, embedding_size={size}, temperature={self.temperature}"

@@ -20,20 +20,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.contract import Card, Training
-from softwarp.losses.ranking import BLOCK_ELEMENTS, Lists, check_lists, check_sizes, over_queries, unit_rows
+from softwarp.losses.checks import check_sizes, check_whole
+from softwarp.losses.contract import Card, Training, shown_settings
+from softwarp.losses.ranking import Lists, check_lists, over_queries, unit_rows
 
 
-def softbin_ap_loss(
-    embeddings: Tensor, labels: Tensor, *, bins: int = 20, block_elements: int = BLOCK_ELEMENTS
-) -> Tensor:
+def softbin_ap_loss(embeddings: Tensor, labels: Tensor, *, bins: int = 20) -> Tensor:
     """Return one minus the binned average precision of each query, [Q].
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
     >>> softbin_ap_loss(embeddings, torch.tensor([0, 0, 1, 1]))
     tensor([0., 0., 0., 0.])
     """
-    check_bins(bins)
+    check_whole(at_least=2, bins=bins)
 
     def loss(lists: Lists) -> Tensor:
         positive, every = _histograms(lists, bins)
@@ -43,7 +42,7 @@ def softbin_ap_loss(
 
     with torch.autocast(embeddings.device.type, enabled=False):
         items = unit_rows(embeddings, labels)
-        return over_queries(loss, items, labels, with_query=True, width=bins, block_elements=block_elements)
+        return over_queries(loss, items, labels, with_query=True, width=bins)
 
 
 def _histograms(lists: Lists, bins: int) -> tuple[Tensor, Tensor]:
@@ -51,12 +50,6 @@ def _histograms(lists: Lists, bins: int) -> tuple[Tensor, Tensor]:
     centres = torch.linspace(1, -1, bins, dtype=similarities.dtype, device=similarities.device)
     share = torch.relu(1 - (similarities[:, :, None] - centres).abs() * (bins - 1) / 2)
     return (share * lists.same[:, :, None]).sum(1), share.sum(1)
-
-
-def check_bins(bins: int) -> None:
-    """Raise a ValueError unless there are at least two bins."""
-    if bins < 2:
-        raise ValueError(f"bins must be at least 2, got {bins}")
 
 
 class SoftBinAPLoss(nn.Module):
@@ -73,33 +66,23 @@ class SoftBinAPLoss(nn.Module):
         title="SoftBin AP",
         citation="Revaud, Almazan, Rezende, de Souza: Learning with Average Precision: Training Image "
         "Retrieval with a Listwise Loss. ICCV 2019",
-        year=2019,
         equation="1 - sum_m precision_m recall_m over M triangular bins of the similarity",
         kind="ranking",
-        min_classes=2,
-        min_samples=2,
         training=Training(
-            by="ours",
-            batch=(32, 4),
-            optimizer="adam",
-            rate_ratio=None,
-            details="from ROADMAP's comparison; the paper's batches hold thousands of landmarks",
+            details="from ROADMAP's comparison; the paper's batches hold thousands of landmarks"
         ),
-        proxy_rate_ratio=1.0,
         search_space={"bins": ("float", 10, 40)},
         notes="Batches of thousands in the paper.",
     )
 
     def __init__(self, num_classes: int, embedding_size: int, *, bins: float = 20) -> None:
         super().__init__()
-        check_bins(round(bins))
+        check_whole(at_least=2, bins=round(bins))
         self.sizes = check_sizes(num_classes, embedding_size)
         self.bins = round(bins)  # a search tries numbers that are not whole
+
+    extra_repr = shown_settings
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_lists(self.card, self.sizes, embeddings, labels)
         return softbin_ap_loss(embeddings, labels, bins=self.bins).mean()
-
-    def extra_repr(self) -> str:
-        classes, size = self.sizes
-        return f"num_classes={classes}, embedding_size={size}, bins={self.bins}"

@@ -23,31 +23,16 @@ difference, and there is no floor of 1e-6 under distances; at distance zero the 
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import (
-    Auto,
-    Lengths,
-    distance_variance,
-    factor_of,
-    mean_gap,
-    radius,
-    shard_gap,
-)
-from softwarp.losses.contract import Card, Shard, Terms, Training
-from softwarp.losses.distances import (
-    check_batch,
-    check_finite,
-    euclidean_distances,
-    init_proxies,
-    widen,
-)
+from softwarp.losses.automatic import Auto, Lengths, factor_of, radius
+from softwarp.losses.contract import Card, Shard, Terms, Training, shown_settings
+from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies, widen
 from softwarp.losses.fused import fused_softmax
-from softwarp.losses.warps import Warp, identity, piecewise
+from softwarp.losses.warps import Warp, check_warp, identity, piecewise
 
 PAPER = "DeMoor, Prevost: Realigned Softmax Warping for Deep Metric Learning. 2024"
 
@@ -103,9 +88,7 @@ def warped_softmax_loss(
     """
     check_batch(embeddings, proxies, labels)
     check_warp(len(proxies), alpha=alpha, k1=k1, k2=k2, scale=scale, delta=delta)
-    warp = piecewise(
-        alpha=_per_sample(alpha, labels), k1=_per_sample(k1, labels), k2=_per_sample(k2, labels), delta=delta
-    )
+    warp = piecewise(alpha=alpha, k1=k1, k2=k2, delta=delta, labels=labels)
     return softmax_loss(embeddings, proxies, labels, own=warp, scale=scale)
 
 
@@ -128,83 +111,11 @@ def fused_warped_softmax_loss(
         chunk_rows: rows of the N x C matrix that are held at a time; by default 128 MB of them.
         tile_columns: columns worked on at a time; by default as many as stay in the cache.
     """
-    check_warp(len(proxies), alpha=alpha, k1=k1, k2=k2, scale=scale, delta=delta)
-    for name, size in (("chunk_rows", chunk_rows), ("tile_columns", tile_columns)):
-        if size is not None and size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}; leave it out for the default")
-    return fused_mean(
-        embeddings,
-        proxies,
-        labels,
-        alpha=alpha,
-        k1=k1,
-        k2=k2,
-        scale=scale,
-        delta=delta,
-        chunk_rows=chunk_rows,
-        tile_columns=tile_columns,
+    warp: dict[str, Any] = {"alpha": alpha, "k1": k1, "k2": k2, "scale": scale, "delta": delta}
+    check_warp(len(proxies), **warp)
+    return fused_softmax(
+        embeddings, proxies, labels, **warp, chunk_rows=chunk_rows, tile_columns=tile_columns
     )
-
-
-def fused_mean(
-    embeddings: Tensor,
-    proxies: Tensor,
-    labels: Tensor,
-    *,
-    alpha: float | Tensor,
-    k1: float | Tensor,
-    k2: float | Tensor,
-    scale: float,
-    delta: float,
-    chunk_rows: int | None = None,
-    tile_columns: int | None = None,
-) -> Tensor:
-    """Return the mean for a warp that was checked before: the modules do so once, not at every step."""
-    check_batch(embeddings, proxies, labels)
-    wide_embeddings, wide_proxies = widen(embeddings, proxies)
-    loss = fused_softmax(
-        wide_embeddings,
-        wide_proxies,
-        labels.long(),
-        alpha=_per_sample(alpha, labels),
-        k1=_per_sample(k1, labels),
-        k2=_per_sample(k2, labels),
-        scale=scale,
-        delta=delta,
-        chunk_rows=chunk_rows,
-        tile_columns=tile_columns,
-    )
-    check_finite(loss, embeddings, proxies)
-    return loss
-
-
-def _per_sample(value: float | Tensor, labels: Tensor) -> float | Tensor:
-    return value[labels] if isinstance(value, Tensor) and value.dim() else value
-
-
-def check_warp(
-    num_classes: int,
-    *,
-    alpha: float | Tensor,
-    k1: float | Tensor,
-    k2: float | Tensor,
-    scale: float,
-    delta: float,
-) -> None:
-    """Raise a ValueError unless all are finite, slopes and scale positive, alpha and delta not negative."""
-    for name, value in (("alpha", alpha), ("k1", k1), ("k2", k2), ("scale", scale), ("delta", delta)):
-        tensor = torch.as_tensor(value)
-        per_class = name in ("alpha", "k1", "k2") and tensor.shape == (num_classes,)
-        if tensor.dim() and not per_class:
-            raise ValueError(
-                f"{name} must be a number or a tensor [{num_classes}] with one value per class, "
-                f"got shape {list(tensor.shape)}"
-            )
-        if name in ("alpha", "delta"):
-            if not bool(((tensor >= 0) & torch.isfinite(tensor)).all()):
-                raise ValueError(f"{name} must be at least 0 and finite, got {value}")
-        elif not bool(((tensor > 0) & torch.isfinite(tensor)).all()):
-            raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
 class WarpedSoftmaxLoss(nn.Module):
@@ -220,7 +131,6 @@ class WarpedSoftmaxLoss(nn.Module):
     card: ClassVar[Card] = Card(
         title="Warped softmax",
         citation=PAPER,
-        year=2024,
         equation="-log(exp(-s f(t_iy)) / (exp(-s f(t_iy)) + sum_{j != y} exp(-s t_ij))), f of Eq. 7",
         kind="proxies",
         training=Training(
@@ -231,7 +141,6 @@ class WarpedSoftmaxLoss(nn.Module):
             details="CUB, eps 1, weight decay 1e-7, rates 0.01 and 1.0, in the second phase 0.001 and "
             "0.0005; Cars 4 x 16; SOP 64 x 3, rates 0.024 and 225",
         ),
-        proxy_rate_ratio=100.0,
         search_space={
             "scale": ("auto", 0.1, 10.0),
             "alpha": ("auto", 0.1, 10.0),
@@ -302,7 +211,7 @@ class WarpedSoftmaxLoss(nn.Module):
         if isinstance(self.scale, str) or self.alpha_due:
             check_batch(embeddings, self.proxies, labels)
         scale, alpha, reach = self._settle(embeddings, labels, lambda: self.proxies)
-        loss = fused_mean(
+        loss = fused_softmax(
             embeddings,
             self.proxies,
             labels,
@@ -313,8 +222,9 @@ class WarpedSoftmaxLoss(nn.Module):
             delta=self.delta,
         )
         if self.training:  # only now, as the batch has proved good
-            gap = partial(mean_gap, embeddings, self.proxies, labels)
-            self._learn(alpha, reach, gap, partial(distance_variance, embeddings, self.proxies))
+            self.alpha, self.alpha_due = alpha, 0.0
+            if isinstance(self.scale, str):
+                self.lengths.learn_batch(embeddings, self.proxies, labels, reach)
         return loss
 
     def terms(self, embeddings: Tensor, shard: Shard) -> Terms:
@@ -323,42 +233,24 @@ class WarpedSoftmaxLoss(nn.Module):
         scale, alpha, reach = self._settle(embeddings, shard.labels, shard.landmarks)
         t = torch.linalg.vector_norm(embeddings[shard.rows] - proxies[shard.places], dim=1)
         own = shard.labels[shard.rows]
-        settings = {"alpha": alpha, "k1": self.k1, "k2": self.k2}
-        warp = piecewise(
-            **{name: _per_sample(each, own) for name, each in settings.items()}, delta=self.delta
-        )
-        return Terms(
-            queries=embeddings,
-            keys=proxies,
-            own=-scale * warp(t),
-            scale=scale,
-            learn=lambda: self._learn(
-                alpha,
-                reach,
-                lambda: shard_gap(embeddings, t, shard, self.num_classes),
-                lambda: distance_variance(embeddings, shard.landmarks()),
-            ),
-        )
+        warp = piecewise(alpha=alpha, k1=self.k1, k2=self.k2, delta=self.delta, labels=own)
+
+        def learn() -> None:
+            self.alpha, self.alpha_due = alpha, 0.0
+            if isinstance(self.scale, str):
+                self.lengths.learn_shard(embeddings, t, shard, self.num_classes, reach)
+
+        return Terms(queries=embeddings, keys=proxies, own=-scale * warp(t), scale=scale, learn=learn)
 
     def _settle(
         self, embeddings: Tensor, labels: Tensor, proxies: Callable[[], Tensor]
     ) -> tuple[float, Tensor, float]:
         """Return scale and alpha for this batch, and the reach of the first one if either is measured."""
-        scale, alpha, reach = self.scale, self.alpha, 0.0
-        if isinstance(scale, str) or self.alpha_due:
-            reach = self.lengths.first_reach(embeddings, proxies)
-        if isinstance(scale, str):
-            scale = factor_of(scale) * self.lengths.scale(self.num_classes, reach)
-        if self.alpha_due:
-            alpha = (self.alpha_due * radius(embeddings, labels, reach)).to(alpha)
-        return scale, alpha, reach
-
-    def _learn(
-        self, alpha: Tensor, reach: float, gap: Callable[[], Tensor], variance: Callable[[], Tensor]
-    ) -> None:
-        self.alpha, self.alpha_due = alpha, 0.0
-        if isinstance(self.scale, str):
-            self.lengths.learn(gap(), reach, self.num_classes, variance)
+        scale, reach = self.lengths.settle(self.scale, self.num_classes, embeddings, proxies)
+        if not self.alpha_due:
+            return scale, self.alpha, reach
+        reach = reach or self.lengths.first_reach(embeddings, proxies)
+        return scale, (self.alpha_due * radius(embeddings, labels, reach)).to(self.alpha), reach
 
     def proxies_placed(self) -> None:
         """Say that the proxies were put where their classes are, before the first batch."""
@@ -371,31 +263,25 @@ class WarpedSoftmaxLoss(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         *_, missing, unexpected, errors = rest
-        before = {name: self.get_buffer(name) for name in ("alpha", "k1", "k2")}
-        rest_before = self.get_extra_state()
-        for name, buffer in before.items():  # with the shape they were saved in: one number, or one per class
+        buffers, settings = dict(self._buffers), self.get_extra_state()
+        for name in ("alpha", "k1", "k2"):  # with the shape they were saved in: one number, or one per class
             if (saved := state_dict.get(prefix + name)) is not None:
-                self.register_buffer(name, buffer.new_empty(saved.shape))
+                self._buffers[name] = getattr(self, name).new_empty(saved.shape)
         loaded = False
         try:
             super()._load_from_state_dict(state_dict, prefix, *rest)
             loaded = not (missing or unexpected or errors)
         finally:
             if not loaded:  # the warp stays as it was
-                for name, buffer in before.items():
-                    self.register_buffer(name, buffer)
-                self.set_extra_state(rest_before)
+                self._buffers.update(buffers)
+                self.set_extra_state(settings)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return what a checkpoint needs besides proxies, alpha, k1, k2 and lengths."""
         return {"scale": self.scale, "delta": self.delta, "alpha_due": self.alpha_due}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        warp = dict(state)
-        due = float(warp.pop("alpha_due", 0.0))
-        self.set_warp(**warp)
-        self.alpha_due = due
+        self.set_warp(scale=state["scale"], delta=state.get("delta"))
+        self.alpha_due = float(state.get("alpha_due", 0.0))
 
-    def extra_repr(self) -> str:
-        classes, size = self.proxies.shape
-        return f"num_classes={classes}, embedding_size={size}, scale={self.scale}, delta={self.delta}"
+    extra_repr = shown_settings

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from softwarp.losses.checks import check_positive
+
 Warp = Callable[[Tensor], Tensor]
 
 
@@ -29,8 +31,7 @@ def power(exponent: float) -> Warp:
     >>> power(2.0)(torch.tensor([3.0]))
     tensor([9.])
     """
-    if not exponent > 0:
-        raise ValueError(f"exponent must be positive so that the function is increasing, got {exponent}")
+    check_positive(exponent=exponent)
 
     def raised(t: Tensor) -> Tensor:
         zero = t == 0  # not t > 0, which would turn NaN into zero
@@ -45,12 +46,18 @@ def scaled(factor: float) -> Warp:
     >>> scaled(0.5)(torch.tensor([3.0]))
     tensor([1.5000])
     """
-    if not factor > 0:
-        raise ValueError(f"factor must be positive so that the function is increasing, got {factor}")
+    check_positive(factor=factor)
     return lambda t: factor * t
 
 
-def piecewise(*, alpha: float | Tensor, k1: float | Tensor, k2: float | Tensor, delta: float = 1.0) -> Warp:
+def piecewise(
+    *,
+    alpha: float | Tensor,
+    k1: float | Tensor,
+    k2: float | Tensor,
+    delta: float = 1.0,
+    labels: Tensor | None = None,
+) -> Warp:
     """Return the warp of Eq. 7: slope k1 inside the radius alpha, slope k2 beyond it.
 
         f1(t) = k1 t + delta * stopgrad((1 - k1) t)    for t < alpha
@@ -59,9 +66,14 @@ def piecewise(*, alpha: float | Tensor, k1: float | Tensor, k2: float | Tensor, 
     With delta = 1 (the paper's Delta) the value is t itself below alpha while the gradient is k1:
     embeddings feel the warp, but the value of the loss does not.
 
+    Args:
+        labels: the class of each distance, where alpha, k1 or k2 are tensors [C] with one value per class.
+
     >>> piecewise(alpha=2.0, k1=0.5, k2=2.0)(torch.tensor([1.0, 3.0]))
     tensor([1., 4.])
     """
+    if labels is not None:
+        alpha, k1, k2 = (per_sample(value, labels) for value in (alpha, k1, k2))
 
     def warp(t: Tensor) -> Tensor:
         inside = k1 * t + delta * ((1 - k1) * t).detach()
@@ -69,3 +81,25 @@ def piecewise(*, alpha: float | Tensor, k1: float | Tensor, k2: float | Tensor, 
         return torch.where(t < alpha, inside, outside)
 
     return warp
+
+
+def per_sample(value: float | Tensor, labels: Tensor) -> float | Tensor:
+    """Return each sample's value of those of the classes; a single value as it is."""
+    return value[labels] if isinstance(value, Tensor) and value.dim() else value
+
+
+def check_warp(num_classes: int, **warp: float | Tensor) -> None:
+    """Raise a ValueError unless all are finite, slopes and scale positive, alpha and delta not negative."""
+    for name, value in warp.items():
+        tensor = torch.as_tensor(value)
+        per_class = name in ("alpha", "k1", "k2") and tensor.shape == (num_classes,)
+        if tensor.dim() and not per_class:
+            raise ValueError(
+                f"{name} must be a number or a tensor [{num_classes}] with one value per class, "
+                f"got shape {list(tensor.shape)}"
+            )
+        least, good = "positive", tensor > 0
+        if name in ("alpha", "delta"):
+            least, good = "at least 0", tensor >= 0
+        if not bool((good & torch.isfinite(tensor)).all()):
+            raise ValueError(f"{name} must be {least} and finite, got {value}")

@@ -1,7 +1,5 @@
 """What every metric asks of its inputs, said once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -88,8 +86,21 @@ def check_labels(labels: Labels, rows: int, device: torch.device, name: str = "l
     return tensor.to(device, torch.int64)
 
 
+def check_label_sides(
+    labels: Labels, gallery_labels: Labels | None, queries: Tensor, items: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The labels of queries and gallery, checked, on one device; the same ones twice without a gallery."""
+    if (items is None) != (gallery_labels is None):
+        raise ValueError("gallery and gallery_labels go together: give both or neither")
+    sides = numbered(labels) if gallery_labels is None else numbered(labels, gallery_labels)
+    asked = check_labels(sides[0], len(queries), queries.device)
+    if items is None:
+        return asked, asked
+    return asked, check_labels(sides[1], len(items), queries.device, "gallery_labels")
+
+
 def check_distance(distance: str) -> None:
-    """Nothing, or a ValueError naming the distances there are."""
+    """Raise a ValueError that lists the distances, unless this is one of them."""
     if distance not in DISTANCES:
         raise ValueError(f"unknown distance {distance!r}; choose one of {', '.join(DISTANCES)}")
 

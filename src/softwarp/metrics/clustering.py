@@ -6,8 +6,6 @@ geometric one (the authors, ProxyNCA++, HIST). AMI corrects for chance, which NM
 clusters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -6,8 +6,6 @@ can; what comes nearer to a positive's score than their error is a doubt and set
 ties by index. `ranks.py` says why, and where the blocks come from.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,8 +26,8 @@ LOWEST_BIT = np.array([max(0, (byte & -byte).bit_length() - 1) for byte in range
 class Workspace(local):
     """Two blocks for each thread, used again and again.
 
-    New ones for every block of scores would come to lie between small tensors that live on, and malloc could
-    not use their room again: the process would grow by gigabytes.
+    New blocks each time would lie between small tensors that live on, so malloc could not reuse their room,
+    and the process would grow by gigabytes.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,5 @@
 """The shape of an embedding space, as numbers: what papers argue with when they show scatter plots."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Identification, 1:N: who of a gallery is this, and is it anyone of them?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Confidence intervals by resampling classes: embeddings of one class are not independent of each other."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

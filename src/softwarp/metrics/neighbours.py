@@ -1,7 +1,5 @@
 """Nearest neighbours, exact and block by block."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -2,15 +2,13 @@
 
 A rank is a count: rank(p) = 1 + #{items closer to the query than its positive p}. So nothing of the N x N
 distances is kept: those to the positives come first, in float64; then each block of a float32 matrix product
-is compared with them and counted. Without a gallery a block serves both of its sides, so that half of the
-product will do.
+is compared with them and counted. Without a gallery a block serves both of its sides, so half of the product
+is enough.
 
 The order is that of float64 distances between the embeddings as given, ties broken by index: float32 scores
 decide what they can (`scores.py`), and what is too close to call is settled by the float64 distance itself
 (`counting.py`).
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial

@@ -5,14 +5,12 @@ are broken by index. Queries without positives are left out of the means and cou
 ranks, in the order of float64 and without holding anything of size N x N.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from softwarp.metrics.checks import Array, Labels, check_labels, check_sides, numbered
+from softwarp.metrics.checks import Array, Labels, check_label_sides, check_labels, check_sides
 from softwarp.metrics.ranks import Advance, positive_ranks
 
 
@@ -93,13 +91,7 @@ def retrieval_per_query(
     for k in (*ks, *map_ks, *ndcg_ks):
         if not 1 <= k <= searched:
             raise ValueError(f"K is {k}, but each query searches {searched} items; choose 1 to {searched}")
-    if (gallery is None) != (gallery_labels is None):
-        raise ValueError("gallery and gallery_labels go together: give both or neither")
-    sides = numbered(labels) if gallery_labels is None else numbered(labels, gallery_labels)
-    query_labels = check_labels(sides[0], len(queries), queries.device)
-    item_labels = query_labels
-    if items is not None:
-        item_labels = check_labels(sides[1], len(items), queries.device, "gallery_labels")
+    query_labels, item_labels = check_label_sides(labels, gallery_labels, queries, items)
     own = _own_rows(query_rows, query_labels, item_labels, gallery is None)
     limit = max((*ks, *map_ks, *ndcg_ks), default=1)
     values: dict[str, Tensor] = {}

@@ -3,8 +3,6 @@
 Where something is scaled it is by a power of two, which changes no digit.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

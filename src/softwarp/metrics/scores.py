@@ -8,8 +8,6 @@ Centring leaves distances as they are and removes most of the cancellation; scal
 overflowing and underflowing. What the error bound cannot decide is asked of `scaling.exact_distances`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Work side by side on the cores, with nothing of the process changed."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 Thresholds come from the data, midway between distances that occur, so embeddings of any length will do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -75,12 +73,10 @@ def verification_metrics(
 
     values, truth = _check_pairs(distances, same)
     parts = _parts(folds, len(values))
-    accuracies = [
-        np.mean(
-            (values[part] < _best_threshold(np.delete(values, part), np.delete(truth, part))) == truth[part]
-        )
-        for part in parts
-    ]
+    accuracies = []
+    for part in parts:
+        of_the_others = _best_threshold(np.delete(values, part), np.delete(truth, part))
+        accuracies.append(np.mean((values[part] < of_the_others) == truth[part]))
     by_fold = _accepted_by_fold(values, truth, parts, fars)
     threshold = _best_threshold(values, truth)
     return {
@@ -131,7 +127,7 @@ def _check_pairs(distances: Array, same: Array) -> tuple[Floats, Bools]:
     flags = torch.as_tensor(same).detach().cpu().numpy()
     if values.ndim != 1 or values.shape != flags.shape or not np.isin(flags, (0, 1)).all():
         raise ValueError(
-            f"one distance and one same/different flag a pair, please; got {values.shape}, {flags.shape}"
+            f"give one distance and one same/different flag per pair; got {values.shape}, {flags.shape}"
         )
     if not np.isfinite(values).all():
         raise ValueError(f"distance {int(np.flatnonzero(~np.isfinite(values))[0])} is not a finite number")
@@ -145,9 +141,7 @@ def _best_threshold(distances: Floats, same: Bools) -> float:
     """The smallest of the most accurate thresholds below, between and above the distances that occur."""
     levels, place = np.unique(distances, return_inverse=True)
     gains = np.bincount(place, weights=np.where(same, 1.0, -1.0))
-    right = np.concatenate(
-        [[0.0], np.cumsum(gains)]
-    )  # accepting one level more, compared with accepting none
+    right = np.concatenate([[0.0], np.cumsum(gains)])  # by how much accepting so many levels beats none
     best = int(np.argmax(right))
     if best == 0:
         return float(levels[0])

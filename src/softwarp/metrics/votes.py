@@ -1,13 +1,11 @@
-"""The accuracy of a vote of the nearest: which class is this, judged by what it is looked up among?"""
-
-from __future__ import annotations
+"""The accuracy of a vote of the nearest items on the class of a query."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from softwarp.metrics.checks import Array, Labels, check_labels, numbered
+from softwarp.metrics.checks import Array, Labels, check_label_sides
 from softwarp.metrics.neighbours import nearest_neighbours
 
 PAIRS_AT_ONCE = 1 << 24  # pairs of neighbours that are compared at a time
@@ -38,16 +36,11 @@ def knn_per_query(
     >>> {name: float(value) for name, value in knn_per_query(points, [0], ks=(1, 2, 3), **sides).items()}
     {'knn@1': 0.0, 'knn@2': 0.0, 'knn@3': 1.0}
     """
-    if (gallery is None) != (gallery_labels is None):
-        raise ValueError("gallery and gallery_labels go together: give both or neither")
     if not ks or min(ks) < 1:
         raise ValueError(f"K of knn@K must be whole numbers from 1, got {list(ks)}")
     _, nearest = nearest_neighbours(embeddings, max(ks), gallery=gallery, distance=distance)
-    sides = numbered(labels) if gallery_labels is None else numbered(labels, gallery_labels)
-    asked = check_labels(sides[0], len(nearest), nearest.device)
-    known = asked
-    if gallery is not None:
-        known = check_labels(sides[1], len(gallery), nearest.device, "gallery_labels")
+    items = None if gallery is None else torch.as_tensor(gallery)
+    asked, known = check_label_sides(labels, gallery_labels, nearest, items)
     found = known[nearest]
     alone = ~_has_positives(asked, known, among_themselves=gallery is None)
     return {f"knn@{k}": (_elected(found[:, :k]) == asked).double().masked_fill(alone, torch.nan) for k in ks}
