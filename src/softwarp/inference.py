@@ -328,7 +328,7 @@ def load(
         raise FileNotFoundError(_what_it_may_be(str(run)))
     folder = Run(Path(run))
     recipe, result = folder.recipe(), folder.result()
-    network = Embedder(**recipe.model.model_dump() | {"pretrained": False})
+    network = Embedder(**recipe.model.plain())
     network.load_state_dict(folder.load_model())
     glyphs = recipe.data.name == "glyphs"
     return EmbeddingModel(
@@ -385,7 +385,7 @@ def _pretrained(name: str, device: torch.device, weights: Path | str | None) -> 
 
 def _from_model_folder(folder: Path, device: torch.device) -> EmbeddingModel:
     config = read_config(folder)
-    network = Embedder(**config.model.model_dump() | {"pretrained": False})
+    network = Embedder(**config.model.plain())
     load_weights(network, folder / WEIGHTS)
     return EmbeddingModel(
         network.to(device).eval(), config.distance, resize=config.resize, crop=config.crop, device=device

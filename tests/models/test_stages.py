@@ -5,7 +5,7 @@ import timm
 import torch
 from torch import nn
 
-from softwarp.models.stages import freeze_stages, stage_of
+from softwarp.models.stages import freeze_first, stage_of
 
 
 class Wrapped(nn.Module):
@@ -22,7 +22,7 @@ def test_stages_count_from_the_image(name):
     backbone = Wrapped(name)
     stages = stage_of(backbone)
     assert set(stages) == {each for each, _ in backbone.named_parameters()}
-    first, last = list(stages.values())[0], max(stages.values())
+    first, last = next(iter(stages.values())), max(stages.values())
     assert first == 0
     assert set(stages.values()) == set(range(last + 1))
     assert max(stage_of(backbone, blocks=True).values()) >= last
@@ -31,7 +31,7 @@ def test_stages_count_from_the_image(name):
 def test_the_first_stages_do_not_change_and_all_others_do():
     torch.manual_seed(0)
     backbone = Wrapped("test_efficientnet")
-    modules, stages = freeze_stages(backbone, 2), stage_of(backbone)
+    modules, stages = freeze_first(backbone, 2), stage_of(backbone)
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
     backbone.train()
     for module in modules:
@@ -39,7 +39,9 @@ def test_the_first_stages_do_not_change_and_all_others_do():
     optimizer = torch.optim.SGD(backbone.parameters(), lr=0.1)
     backbone(torch.randn(4, 3, 64, 64)).square().sum().backward()
     optimizer.step()
-    changed = {name for name, tensor in backbone.state_dict().items() if not torch.equal(tensor, before[name])}
+    changed = {
+        name for name, tensor in backbone.state_dict().items() if not torch.equal(tensor, before[name])
+    }
     assert {name for name in stages if stages[name] < 2}.isdisjoint(changed)
     assert {name for name in stages if stages[name] >= 2} <= changed
     assert "model.bn1.running_mean" not in changed  # statistics of frozen batch norm
@@ -50,7 +52,7 @@ def test_more_stages_than_there_are_is_an_error_that_says_how_many():
     backbone = Wrapped("test_vit")
     most = max(stage_of(backbone).values())
     with pytest.raises(ValueError, match=f"at most {most}"):
-        freeze_stages(backbone, most + 1)
+        freeze_first(backbone, most + 1)
 
 
 def test_a_network_that_is_none_of_timms_is_refused():

@@ -302,7 +302,7 @@ def test_a_moving_average_is_what_is_evaluated(tmp_path):
 
 def test_radam_decays_weights_apart_from_the_gradient():
     model, loss = Embedder("small_conv", 4), EuclideanSoftmaxLoss(3, 4)
-    optimizer = build_optimizer(OptimizerPart(name="radam", eps=1e-3, weight_decay=0.1), model, loss)
+    optimizer, _ = build_optimizer(OptimizerPart(name="radam", eps=1e-3, weight_decay=0.1), model, loss)
     assert isinstance(optimizer, torch.optim.RAdam)
     for group in optimizer.param_groups:
         assert (group["eps"], group["weight_decay"], group["decoupled_weight_decay"]) == (1e-3, 0.1, True)

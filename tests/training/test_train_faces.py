@@ -152,10 +152,10 @@ def test_gradients_are_clipped_by_their_norm(tmp_path, shards):
 
 def test_proxies_may_decay_otherwise_than_the_model():
     model, loss = Embedder("small_conv", 8), build_loss("arcface", 3, 8)
-    groups = build_optimizer(OptimizerPart(name="sgd", weight_decay=0.3), model, loss).param_groups
+    groups = build_optimizer(OptimizerPart(name="sgd", weight_decay=0.3), model, loss)[0].param_groups
     assert [group["weight_decay"] for group in groups] == [0.3, 0.3, 0.3]
     settings = OptimizerPart(name="sgd", weight_decay=0.3, proxy_weight_decay=0.0)
-    groups = build_optimizer(settings, model, loss).param_groups
+    groups = build_optimizer(settings, model, loss)[0].param_groups
     assert [group["weight_decay"] for group in groups] == [0.3, 0.3, 0.0]
 
 

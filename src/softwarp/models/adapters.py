@@ -1,4 +1,4 @@
-"""Low-rank adapters (Hu et al. 2022) by peft: small matrices beside frozen layers, merged when they are trained.
+"""Low-rank adapters (Hu et al. 2022) by peft: small matrices beside frozen layers, merged after training.
 
 A linear layer `W x` becomes `(W + alpha / rank B A) x`, where only `A` [rank, inputs] and `B` [outputs, rank]
 are trained. `B` starts at zero, so that training starts at the frozen network.
@@ -7,7 +7,7 @@ are trained. `B` starts at zero, so that training starts at the frozen network.
 import copy
 import hashlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -15,7 +15,7 @@ NETWORK = TypeVar("NETWORK", bound=nn.Module)
 ADAPTED = "lora_"  # stands in the names of all that peft adds
 
 
-def add_adapters(network: nn.Module, *, rank: int, alpha: float, dropout: float = 0.0) -> None:
+def add_adapters(network: nn.Module, *, rank: int, alpha: int, dropout: float = 0.0) -> None:
     """Put an adapter beside every linear layer of a network, in place, and freeze everything else.
 
     Raises:
@@ -55,10 +55,13 @@ def merged(network: NETWORK) -> NETWORK:
     return plain
 
 
-def trained_part(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return what a checkpoint has to keep of a state: all of it, or without what adapters leave frozen."""
-    frozen = _frozen(network)
-    return {name: tensor for name, tensor in state.items() if name not in frozen}
+def trained_part(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what a checkpoint has to keep of a state of this network, of its average or of its merged form.
+
+    That is all of it, or without what adapters leave frozen.
+    """
+    frozen = {_plain(name) for name in _frozen(network)}
+    return {name: tensor for name, tensor in state.items() if _plain(name) not in frozen}
 
 
 def digest_of_frozen(network: nn.Module) -> str:
@@ -74,3 +77,8 @@ def _frozen(network: nn.Module) -> set[str]:
     if not has_adapters(network):
         return set()
     return {name for name, weight in network.named_parameters() if not weight.requires_grad}
+
+
+def _plain(name: str) -> str:
+    """A name as it is without adapters, outside of torch's AveragedModel."""
+    return name.removeprefix("module.").replace(".base_layer.", ".")

@@ -95,14 +95,14 @@ def _tokens_to_map(tokens: Tensor, aspect: float) -> Tensor:
 Backbone = SmallConvNet | BNInception | IResNet | TimmBackbone
 
 
-def _efficientnet_lite0() -> TimmBackbone:
+def _efficientnet_lite0(**settings: Any) -> TimmBackbone:
     import timm
 
-    model = timm.create_model("tf_efficientnet_lite0", num_classes=0, global_pool="")
+    model = timm.create_model("tf_efficientnet_lite0", num_classes=0, global_pool="", **settings)
     return TimmBackbone(model, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
 
-BACKBONES: dict[str, Callable[[], Backbone]] = {
+BACKBONES: dict[str, Callable[..., Backbone]] = {
     "small_conv": SmallConvNet,
     "efficientnet_lite0": _efficientnet_lite0,
     "bn_inception": BNInception,
@@ -111,7 +111,7 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
 }
 
 
-def build_backbone(name: str, *, pretrained: bool | str = False) -> Backbone:
+def build_backbone(name: str, *, pretrained: bool | str = False, drop_path: float = 0.0) -> Backbone:
     """Return the backbone of that name: one of `BACKBONES`, or any timm model that returns a map or tokens.
 
     >>> build_backbone("small_conv").channels
@@ -120,13 +120,18 @@ def build_backbone(name: str, *, pretrained: bool | str = False) -> Backbone:
     Args:
         pretrained: true for ImageNet weights (those of `efficientnet_lite0` come with the extra `weights`,
             timm's from a hub), or the path of a local .safetensors, .pth or .pt file.
+        drop_path: share of residual branches that training skips in the last block, for networks of timm.
     """
+    settings = {"drop_path_rate": drop_path} if drop_path else {}
     if name in BACKBONES:
-        backbone = BACKBONES[name]()
+        try:
+            backbone = BACKBONES[name](**settings)
+        except TypeError:
+            raise ValueError(f"{name} has no branches to drop; omit model.drop_path") from None
         if pretrained is True:
             _load_own(name, backbone)
     else:
-        backbone = _build_timm(name, download=pretrained is True)
+        backbone = _build_timm(name, download=pretrained is True, **settings)
     if isinstance(pretrained, str):
         target = backbone.model if isinstance(backbone, TimmBackbone) else backbone
         load_weights(target, Path(pretrained), classifier=backbone.classifier)
@@ -141,7 +146,7 @@ def _load_own(name: str, backbone: Backbone) -> None:
     load_packaged_efficientnet_lite0(backbone.model)
 
 
-def _build_timm(name: str, *, download: bool) -> TimmBackbone:
+def _build_timm(name: str, *, download: bool, **settings: Any) -> TimmBackbone:
     import timm
 
     if not timm.is_model(name):
@@ -152,7 +157,8 @@ def _build_timm(name: str, *, download: bool) -> TimmBackbone:
     try:
         if address:
             ask_hub(address)
-        return TimmBackbone(timm.create_model(name, pretrained=download, num_classes=0, global_pool=""))
+        whole = timm.create_model(name, pretrained=download, num_classes=0, global_pool="", **settings)
+        return TimmBackbone(whole)
     except (OSError, RuntimeError, AssertionError, TypeError) as error:  # hub, tag, or a model without a map
         reason = str(error).split("\n")[0] or "it returns no map of features"
         cures = f"; {HUB_CURES}" if download else ""

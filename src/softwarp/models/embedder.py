@@ -1,14 +1,17 @@
 """The embedding model: backbone -> pooling -> layer norm without affine -> linear."""
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from softwarp.models.adapters import add_adapters
 from softwarp.models.backbones import build_backbone
 from softwarp.models.pooling import POOLINGS
+from softwarp.models.stages import freeze_first
 
 NORMS = ("before", "after", "none")
 HEADS = ("linear", "none")
@@ -34,6 +37,9 @@ class Embedder(nn.Module):
             `pca`: training sets it to principal directions of its images, until then it is `kaiming`.
         freeze_batch_norm: the backbone's BatchNorm layers keep their statistics, `train()` or not, and their
             scale and shift get no gradient.
+        freeze_stages: the first stages of the backbone that stay as they are.
+        drop_path: share of residual branches that training skips in the last block; less in earlier ones.
+        adapter: rank, alpha and dropout of adapters that are trained instead of the backbone's weights.
         train_normalization: `same`, the backbone's own mean and deviation of pixels, or `imagenet`: those of
             ImageNet in training mode, the backbone's own in evaluation mode (the authors' code for faces).
     """
@@ -49,6 +55,9 @@ class Embedder(nn.Module):
         head: str = "linear",
         head_init: str = "kaiming",
         freeze_batch_norm: bool = False,
+        freeze_stages: int = 0,
+        drop_path: float = 0.0,
+        adapter: Mapping[str, Any] | None = None,
         train_normalization: str = "same",
     ) -> None:
         super().__init__()
@@ -57,7 +66,7 @@ class Embedder(nn.Module):
         _check_choice("head", head, HEADS)
         _check_choice("head_init", head_init, HEAD_INITS)
         _check_choice("train_normalization", train_normalization, TRAIN_NORMALIZATIONS)
-        self.backbone = build_backbone(backbone, pretrained=pretrained)
+        self.backbone = build_backbone(backbone, pretrained=pretrained, drop_path=drop_path)
         if train_normalization == "imagenet" and self.backbone.in_channels != 3:
             raise ValueError(
                 f"train_normalization imagenet is for RGB, but {backbone} reads {self.backbone.in_channels} "
@@ -81,11 +90,15 @@ class Embedder(nn.Module):
                 # scaled to 0..255, so that normalising is one subtraction and one division
                 scale = torch.tensor(value).mul(255).view(1, -1, 1, 1)
                 self.register_buffer(prefix + name, scale, persistent=False)
-        self.freeze_batch_norm = freeze_batch_norm
-        if freeze_batch_norm:
+        self.freeze_batch_norm = freeze_batch_norm or adapter is not None
+        if self.freeze_batch_norm:
             for layer in self._batch_norms():
                 layer.requires_grad_(False)
-            self.train(self.training)
+        self.frozen = freeze_first(self.backbone, freeze_stages) if freeze_stages else []
+        if adapter is not None:
+            rank, alpha = adapter["rank"], adapter.get("alpha")
+            add_adapters(self.backbone, rank=rank, alpha=alpha or 2 * rank, dropout=adapter["dropout"])
+        self.train(self.training)
 
     def forward(self, images: Tensor, *, freeze_backbone: bool = False) -> Tensor:
         """Return the embeddings; with `freeze_backbone` no gradient reaches the backbone."""
@@ -125,11 +138,10 @@ class Embedder(nn.Module):
         return self.pool(features)
 
     def train(self, mode: bool = True) -> Self:
-        """Set training or evaluation mode; frozen BatchNorm layers stay in evaluation mode."""
+        """Set training or evaluation mode; what is frozen stays in evaluation mode."""
         super().train(mode)
-        if self.freeze_batch_norm:
-            for layer in self._batch_norms():
-                layer.eval()
+        for module in (*(self._batch_norms() if self.freeze_batch_norm else ()), *self.frozen):
+            module.eval()
         return self
 
     def _batch_norms(self) -> list[nn.Module]:

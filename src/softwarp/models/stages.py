@@ -1,5 +1,7 @@
 """A backbone's depth, from the image on: which stages stay frozen, and which stage a weight belongs to."""
 
+from typing import Any
+
 from torch import nn
 
 
@@ -14,17 +16,17 @@ def stage_of(backbone: nn.Module, *, blocks: bool = False) -> dict[str, int]:
     """
     from timm.models import group_parameters
 
-    network = getattr(backbone, "model", None)
+    network: Any = getattr(backbone, "model", backbone)
     if not hasattr(network, "group_matcher"):
         raise ValueError(
-            f"the stages of {type(network or backbone).__name__} are not known; "
+            f"the stages of {type(network).__name__} are not known; "
             "omit model.freeze_stages and optimizer.layer_decay, or take a network of timm"
         )
     found = group_parameters(network, network.group_matcher(coarse=not blocks), reverse=True)
     return {f"model.{name}": stage for name, stage in found.items()}
 
 
-def freeze_stages(backbone: nn.Module, count: int) -> list[nn.Module]:
+def freeze_first(backbone: nn.Module, count: int) -> list[nn.Module]:
     """Take the gradients from the first `count` stages, stem included; return the modules that they are.
 
     These modules belong in evaluation mode, whatever the rest is in: their batch norm keeps its statistics.

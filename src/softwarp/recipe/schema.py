@@ -78,6 +78,17 @@ class DataPart(Part):
         return self
 
 
+class AdapterPart(Part):
+    """Small matrices, trained beside the frozen linear layers of a backbone and merged at the end."""
+
+    kind: Literal["lora"] = Field("lora", description="low-rank adapters (Hu et al. 2022), by peft")
+    rank: int = Field(8, ge=1, description="rank of the product that is added to each layer")
+    alpha: int | None = Field(
+        None, ge=1, description="the product counts alpha / rank times; null: twice the rank"
+    )
+    dropout: Share = Field(0.0, description="share of an adapter's inputs that training drops")
+
+
 class ModelPart(Part):
     """backbone -> pooling -> linear, with a layer norm before or after the linear layer."""
 
@@ -107,6 +118,16 @@ class ModelPart(Part):
     freeze_batch_norm: bool = Field(
         False, description="leave batch norm as it is; for fine-tuning with small batches"
     )
+    freeze_stages: int = Field(
+        0, ge=0, description="the first stages of the backbone, stem included, that stay as they are"
+    )
+    drop_path: Share = Field(
+        0.0,
+        description="share of residual branches that training skips in the last block; less in earlier ones",
+    )
+    adapter: AdapterPart | None = Field(
+        None, description="trains adapters instead of the backbone's own weights, like {rank: 8}"
+    )
     train_normalization: Literal["same", "imagenet"] = Field(
         "same",
         description="imagenet: normalise pixels by ImageNet's mean and deviation while training; evaluation "
@@ -118,6 +139,16 @@ class ModelPart(Part):
         if self.head_init == "pca" and self.head == "none":
             raise ValueError("head_init pca needs a linear layer, but head none has no such layer; drop one")
         return self
+
+    @model_validator(mode="after")
+    def _adapter_or_stages(self) -> "ModelPart":
+        if self.adapter is not None and self.freeze_stages:
+            raise ValueError("adapter freezes the whole backbone already; omit freeze_stages")
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """Return the arguments of an Embedder for trained weights: nothing to load or to adapt."""
+        return self.model_dump() | {"pretrained": False, "adapter": None}
 
 
 class LossPart(Part):
@@ -226,6 +257,13 @@ class OptimizerPart(Part):
     )
     clip_norm: float | None = Field(
         None, gt=0, description="limits the norm of the model's whole gradient, in place of clip_value"
+    )
+    layer_decay: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="factor of the learning rate from each block of the backbone to the one before it; null: "
+        "one rate for all",
     )
     average: float | None = Field(
         None, gt=0, lt=1, description="decay of a moving average of the weights, which is what is evaluated"
@@ -427,6 +465,14 @@ class Recipe(Part):
                 "proxy_travel needs adam, adamw or rmsprop with eps of at most 1e-4, whose steps have a "
                 f"known length, not {self.optimizer.name} with eps {self.optimizer.eps}; give a "
                 "proxy_learning_rate"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pulls_whole_weights(self) -> "Recipe":
+        if self.model.adapter is not None and self.optimizer.l2_sp:
+            raise ValueError(
+                "l2_sp pulls the backbone's weights back, but an adapter leaves them; omit l2_sp"
             )
         return self
 

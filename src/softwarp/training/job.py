@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,7 +27,9 @@ from softwarp.losses import build_loss
 from softwarp.losses.contract import classes_here, start_phase
 from softwarp.losses.sharding import ShardedLoss
 from softwarp.memory import trim_memory
+from softwarp.models.adapters import digest_of_frozen, merged, trained_part
 from softwarp.models.embedder import Embedder
+from softwarp.models.stages import stage_of
 from softwarp.models.sync_batch_norm import sync_batch_norm
 from softwarp.recipe.schema import BatchPart, OptimizerPart, Recipe
 from softwarp.runs.class_rows import join_state, split_state
@@ -60,6 +63,14 @@ class State:
         return False
 
 
+@dataclass(frozen=True)
+class Group:
+    """What a group of the optimizer belongs to, and the factor of its learning rate."""
+
+    part: Literal["backbone", "head", "loss", "network"]
+    factor: float = 1.0
+
+
 @dataclass
 class Job:
     """A run in progress. `network` is the model as accelerate wraps it, `state` how far it has got."""
@@ -73,6 +84,7 @@ class Job:
     network: nn.Module
     loss: nn.Module
     optimizer: torch.optim.Optimizer
+    groups: list[Group]  # of the optimizer, in its order
     average: AveragedModel | None
     state: State
     start: Embedder | None = None  # the model before training, where training or evaluation need it
@@ -87,15 +99,20 @@ class Job:
         return judged
 
     def final(self) -> Embedder:
-        """Return the model that the run hands out: `judged`, or between the start and it (WiSE-FT)."""
+        """Return the model that the run hands out: `judged`, or between the start and it (WiSE-FT).
+
+        Adapters are merged.
+        """
         share = self.recipe.optimizer.wise_ft
-        return self.judged if share is None else self.interpolated(share)
+        if share is not None:
+            return self.interpolated(share)
+        return merged(self.judged) if self.recipe.model.adapter else self.judged
 
     @torch.no_grad()
     def interpolated(self, share: float) -> Embedder:
         """Return the model at this share of the way from the start to `judged`, weight by weight."""
         assert self.start is not None
-        final, start = deepcopy(self.judged).eval(), self.start.state_dict()
+        final, start = merged(self.judged).eval(), self.start.state_dict()
         for name, tensor in final.state_dict().items():
             if tensor.is_floating_point():
                 tensor.copy_(torch.lerp(start[name], tensor, share))
@@ -149,8 +166,9 @@ class Job:
         """Write the checkpoint: everything that the rest of the run depends on."""
         self.state.seconds, self.clock = self.elapsed(), time.perf_counter()
         if processes.is_main() or self.recipe.loss.sharded:
-            parts = {name: part.state_dict() for name, part in self._parts().items()}
+            parts = {name: self._kept(part) for name, part in self._parts().items()}
             rest = {"state": asdict(self.state), "random": random_state(), "data": self.source.sha256}
+            rest["frozen"] = self._frozen
             rows = None
             if self.recipe.loss.sharded:
                 parts, rows = split_state(parts, self.loss, self.optimizer)
@@ -172,13 +190,32 @@ class Job:
                 rows, device = len(classes_here(self.loss)), self.accelerator.device
                 found = self.run.load_rows(checkpoint, len(self.source.names), rows, device)
                 checkpoint = join_state(checkpoint, found, self.loss, self.optimizer)
+            if checkpoint.get("frozen", "") != self._frozen:
+                raise ValueError(
+                    f"the pretrained weights of {self.recipe.model.backbone} are others than those that "
+                    f"{self.run.folder} was trained from; bring them back, or start afresh (--fresh)"
+                )
             for name, part in self._parts().items():
-                part.load_state_dict(checkpoint[name])
+                strict = {"strict": False} if self._adapts(part) else {}
+                part.load_state_dict(checkpoint[name], **strict)
             self.state = State(**checkpoint["state"])
             set_random_state(checkpoint["random"])
         if processes.is_main():
             self.run.rewind(self.state.history)
         return note
+
+    @cached_property
+    def _frozen(self) -> str:
+        """A hash of the pretrained weights, where they are not in the checkpoint."""
+        return digest_of_frozen(self.model)
+
+    def _kept(self, part: Any) -> dict[str, Any]:
+        """What a checkpoint keeps of a part: of a network with adapters, what is not the pretrained one."""
+        state: dict[str, Any] = part.state_dict()
+        return trained_part(self.model, state) if self._adapts(part) else state
+
+    def _adapts(self, part: Any) -> bool:
+        return self.recipe.model.adapter is not None and isinstance(part, nn.Module) and part is not self.loss
 
     def _parts(self) -> dict[str, Any]:
         scaler = self.accelerator.scaler
@@ -198,15 +235,27 @@ def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) 
         raise ValueError(f"{recipe.loss.name} trains no network; omit network_learning_rate")
     if processes.count() > 1:
         sync_batch_norm(model)
-    network, optimizer = accelerator.prepare(model, build_optimizer(recipe.optimizer, model, loss))
+    built, groups = build_optimizer(recipe.optimizer, model, loss)
+    network, optimizer = accelerator.prepare(model, built)
     decay = recipe.optimizer.average
     average = (
         AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True) if decay else None
     )
     needed = recipe.optimizer.wise_ft or recipe.optimizer.l2_sp or recipe.evaluation.interpolations
-    start = deepcopy(model) if needed else None
     return Job(
-        recipe, run, accelerator, source, batches, model, network, loss, optimizer, average, State(), start
+        recipe,
+        run,
+        accelerator,
+        source,
+        batches,
+        model,
+        network,
+        loss,
+        optimizer,
+        groups,
+        average,
+        State(),
+        start=merged(model) if needed else None,
     )
 
 
@@ -252,20 +301,38 @@ def try_phases(recipe: Recipe, loss: nn.Module) -> None:
             raise ValueError(f"phases.{number}.loss_settings: {error}") from None
 
 
-def build_optimizer(settings: OptimizerPart, model: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer by name, with one group each for backbone, head and loss; rates are set later.
+def build_optimizer(
+    settings: OptimizerPart, model: Embedder, loss: nn.Module
+) -> tuple[torch.optim.Optimizer, list[Group]]:
+    """Return the optimizer by name, and what its groups are: backbone, head and loss; rates are set later.
 
-    A network that the loss trains is the fourth group.
+    With `layer_decay` each block of the backbone is a group. A network that the loss trains is the last one.
     """
     networks = loss_networks(loss)
     rest = [each for name, each in loss.named_parameters() if name not in networks]
-    owned = (model.backbone_parameters(), model.head_parameters(), rest)
-    groups: list[dict[str, Any]] = [{"params": list(parameters)} for parameters in owned]
-    if networks:
-        groups.append({"params": list(networks.values())})
-    decay = settings.weight_decay
+    owned = [*_backbone_groups(settings, model), (Group("head"), model.head_parameters())]
+    owned += [(Group("loss"), rest)] + ([(Group("network"), list(networks.values()))] if networks else [])
+    groups: list[dict[str, Any]] = [{"params": parameters} for _, parameters in owned]
     if settings.proxy_weight_decay is not None:
-        groups[2]["weight_decay"] = settings.proxy_weight_decay
+        groups[[each.part for each, _ in owned].index("loss")]["weight_decay"] = settings.proxy_weight_decay
+    return _optimizer(settings, groups), [each for each, _ in owned]
+
+
+def _backbone_groups(settings: OptimizerPart, model: Embedder) -> list[tuple[Group, list[nn.Parameter]]]:
+    """The backbone as one group, or a group for each of its blocks, whose rates fall towards the image."""
+    if settings.layer_decay is None:
+        return [(Group("backbone"), model.backbone_parameters())]
+    stages, blocks = stage_of(model.backbone, blocks=True), dict[int, list[nn.Parameter]]()
+    for name, weight in model.backbone.named_parameters():
+        blocks.setdefault(stages[name], []).append(weight)
+    last = max(blocks)
+    return [
+        (Group("backbone", settings.layer_decay ** (last - stage)), blocks[stage]) for stage in sorted(blocks)
+    ]
+
+
+def _optimizer(settings: OptimizerPart, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    decay = settings.weight_decay
     if settings.name == "sgd":
         return torch.optim.SGD(
             groups, lr=0.0, momentum=settings.momentum, nesterov=settings.nesterov, weight_decay=decay

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from softwarp import processes
 from softwarp.evaluation import embed_images
 from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_classes, proxies_placed
+from softwarp.models.adapters import merged
 from softwarp.models.principal import class_means, principal_head
 from softwarp.recipe.schema import Phase
 from softwarp.training.job import Job
@@ -34,9 +35,10 @@ def start_run(job: Job) -> None:
                 head.bias.copy_(bias)
         if means:
             start_proxies(job, inputs, labels)
-    for copy in (job.average.module if job.average else None, job.start):
-        if copy is not None:
-            copy.load_state_dict(job.model.state_dict())
+    if job.average is not None:
+        job.average.module.load_state_dict(job.model.state_dict())
+    if job.start is not None:
+        job.start.load_state_dict(merged(job.model).state_dict())
 
 
 @torch.no_grad()
@@ -132,7 +134,9 @@ def pull_to_start(job: Job) -> None:
     assert job.start is not None
     start = dict(job.start.named_parameters())
     names = {id(weight): name for name, weight in job.model.named_parameters()}
-    for group in job.optimizer.param_groups[:2]:  # backbone and head
+    for group, of in zip(job.optimizer.param_groups, job.groups, strict=True):
+        if of.part not in ("backbone", "head"):
+            continue
         share = min(1.0, group["lr"] * job.recipe.optimizer.l2_sp)
         for weight in group["params"]:
             if weight.grad is not None:

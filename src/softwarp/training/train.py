@@ -226,11 +226,15 @@ def begin_phase(phase: Phase, job: Job) -> None:
 def set_rates(job: Job, phase: Phase, step: int) -> None:
     """Set the learning rates of backbone, head and loss, `step` batches after the phase's start."""
     head = phase.head_learning_rate or phase.learning_rate
-    network = phase.network_learning_rate or job.state.proxy_rate
-    rates = (phase.learning_rate, head, job.state.proxy_rate, network)
+    rates = {
+        "backbone": phase.learning_rate,
+        "head": head,
+        "loss": job.state.proxy_rate,
+        "network": phase.network_learning_rate or job.state.proxy_rate,
+    }
     now = min(factor(phase, step / len(job.batches), job.state.drops), warm_up(phase, step))
-    for group, rate in zip(job.optimizer.param_groups, rates, strict=False):  # few losses have a network
-        group["lr"] = rate * now
+    for group, of in zip(job.optimizer.param_groups, job.groups, strict=True):
+        group["lr"] = rates[of.part] * of.factor * now
 
 
 def end_epoch(job: Job, phase: Phase, number: int) -> bool:
@@ -410,7 +414,7 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
         f"embeddings of {', '.join(classes[:3])} are not finite" if classes else "all embeddings are finite"
     )
     epoch, step = divmod(job.state.step, len(job.batches))
-    rates = [group["lr"] for group in job.optimizer.param_groups]
+    rates = {of.part: group["lr"] for group, of in zip(job.optimizer.param_groups, job.groups, strict=True)}
     row = {
         "event": "blow_up",
         "what": what,
@@ -426,7 +430,7 @@ def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tenso
     settings = job.recipe.loss.settings | job.recipe.phases[number].loss_settings
     return BlowUpError(
         f"training blew up in phase {number}, epoch {epoch + 1}, step {step}: {what}; {culprits}. Loss: "
-        f"{job.recipe.loss.name} with {settings}; learning rates of backbone, head and loss: {rates}. The "
+        f"{job.recipe.loss.name} with {settings}; learning rates: {rates}. The "
         f"last good checkpoint is in {job.run.folder}. Lower the learning rates, or raise k1 if the loss has "
         "one"
     )
