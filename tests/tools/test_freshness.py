@@ -16,7 +16,6 @@ OLDER = {
     "automatic_warp",
     "benchmark_glyphs",
     "faces_small",
-    "losses_on_glyphs",
     "reality_check_glyphs",
     "study_geometry",
     "study_noise",
