@@ -46,7 +46,7 @@ def test_a_misspelt_loss_is_answered_with_the_nearest(monkeypatch, capsys):
 def test_needs_in_words():
     training = Training(by="ours", batch=8, optimizer="sgd", rate_ratio=2.0, details="d")
     assert str(training) == "8 random images, sgd, its own parameters at 2 times the rate (ours: d)"
-    words = {"title": "a", "citation": "b", "equation": "c", "kind": "pairs"}
+    words = {"title": "a", "citation": "b", "equation": "c", "kind": "proxies"}
     card = Card(**words, year=1, training=training, proxy_rate_ratio=1.0)
     assert card.needs() == "any batch"
     assert Card(**{**vars(card), "min_samples": 3}).needs() == "3 samples of each class"

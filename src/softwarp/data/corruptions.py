@@ -144,7 +144,7 @@ def heavy_dropout(image: Tensor, severity: int, generator: np.random.Generator) 
     return dropout(image, HEAVY, generator)
 
 
-HEAVY = 35  # percent, at which Recall@1 falls as far as in Table 4: studies/dropout_strength.py
+HEAVY = 35  # percent, at which Recall@1 falls as far as in Table 4: experiments/dropout_strength.py
 EXTRA: dict[str, Corruption] = {f"dropout of {HEAVY}%": heavy_dropout}
 
 

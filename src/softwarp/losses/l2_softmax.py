@@ -8,7 +8,7 @@
 | w, b   | -         | -       | learned; w drawn by `proxy_init`, b zero at first; neither is normalised |
 
 The paper gives a lower bound for alpha, log(p (C - 2) / (1 - p)) for C classes and a probability p of the
-right one; with p = 0.9 our default satisfies it up to a million classes. Differs from the paper: alpha is
+right one; with p = 0.9 our default satisfies it up to 987,000 classes. Differs from the paper: alpha is
 fixed, where the paper also tries a learned one. There is no official code.
 """
 

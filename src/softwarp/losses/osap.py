@@ -1,6 +1,6 @@
 """OSAP (Yuan et al. 2023): average precision by ranks that bound it, and a loss on what comes after.
 
-We know the paper only by its abstract, and no code was published: it asks for a rank function with
+We know the paper only by its abstract, and found no code: it asks for a rank function with
 a tighter upper bound, and for a loss (OSP) over all positives and negatives that rank after each positive,
 which treats each sample by itself. The equations below are the shortest we found that do so; they and all
 constants are ours.
@@ -93,7 +93,7 @@ class OSAPLoss(nn.Module):
         kind="ranking",
         training=Training(details="no official code, and we did not have the paper"),
         search_space={"temperature": ("log", 0.002, 0.1), "after_weight": ("log", 0.1, 10.0)},
-        notes="Built from the paper's abstract, no code exists: H, the loss on samples after each positive "
+        notes="Built from the paper's abstract, we found no code: H, the loss on samples after each positive "
         "and all constants (temperature, slope, scale, margin, after_weight) are ours.",
     )
 

@@ -93,7 +93,7 @@ class ProxyGMLLoss(nn.Module):
             optimizer="adam",
             rate_ratio=300.0,
             details="CUB and Cars, eps 0.01, rates 1e-4 and 0.03, weight decay 1e-4, 50 epochs, a tenth "
-            "after 20 and 40; SOP with one proxy per class at rate 0.3",
+            "from 20 and 40 on; SOP with one proxy per class at rate 0.3",
         ),
         search_space={"ratio": ("log", 0.01, 0.5), "weight": ("float", 0.0, 1.0)},
         notes="at least as many proxies of other classes are kept as of its own class: ours, for few classes",
