@@ -53,7 +53,7 @@ def test_what_is_here_is_said():
     assert describe_network("efficientnet_lite0").here.licence == "Apache-2.0"
     own = describe_network("iresnet18")
     assert (own.side, own.address, own.here) == (112, None, None)
-    with pytest.raises(ValueError, match="did you mean .*test_vit"):
+    with pytest.raises(ValueError, match=r"did you mean .*test_vit"):
         describe_network("test_vitt")
 
 

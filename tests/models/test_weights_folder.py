@@ -36,7 +36,7 @@ def test_the_folder_lies_in_the_cache_unless_it_is_chosen(monkeypatch, tmp_path)
 def test_a_damaged_or_missing_file_is_named_with_the_cure(added):
     assert checked_file(added) == added.path
     content = added.path.read_bytes()
-    added.path.write_bytes(content[:-1] + b"?")
+    added.path.write_bytes(content[:-1] + b"!")
     with pytest.raises(ValueError, match=rf"{added.file}.* damaged.*weights add FILE --as net"):
         checked_file(added)
     added.path.unlink()

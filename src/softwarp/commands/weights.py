@@ -14,7 +14,8 @@ MB = 1e6
 SHORT = 12  # digits of a hash that are shown
 
 app = typer.Typer(
-    help="List pretrained weights, and add files of weights where no hub can be reached.",
+    help="List the pretrained weights on this machine, describe networks, or add a file where no hub can be "
+    "reached. Nothing is fetched.",
     rich_markup_mode=None,
 )
 
@@ -29,7 +30,6 @@ def weights(
         ),
     ] = None,
 ) -> None:
-    """List the pretrained weights on this machine, or describe networks. Nothing is fetched."""
     if context.invoked_subcommand is not None:
         return
     from rich.console import Console

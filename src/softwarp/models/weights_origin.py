@@ -34,7 +34,8 @@ def origin_of(name: str, pretrained: bool | str) -> WeightsOrigin | None:
         return None
     if isinstance(pretrained, str):
         path = Path(pretrained)
-        return WeightsOrigin(name=name, where=f"the file {path.name}", sha256=sha256_of(path))
+        digest = sha256_of(path) if path.is_file() else ""
+        return WeightsOrigin(name=name, where=f"the file {path.name}", sha256=digest)
     if added := find_added(name):
         where = " ".join(filter(None, (f"the file {added.original}", added.source and f"({added.source})")))
         return WeightsOrigin(name=name, where=where, licence=added.licence, sha256=added.sha256)
