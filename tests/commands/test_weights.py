@@ -73,6 +73,7 @@ def test_networks_are_described_without_fetching():
         (["add", "none.pth", "--as", "test_vit"], "none.pth does not exist"),
         (["remove", "test_vit"], "there are none"),
         (["--names", "test_vitt"], "did you mean"),
+        (["--names", ","], "--names needs"),
     ],
 )
 def test_bad_input_is_one_line(monkeypatch, capsys, file, arguments, cause):

@@ -177,6 +177,14 @@ def test_files_that_hold_no_weights_are_refused(tmp_path):
         (tmp_path / name).write_bytes(b"" if "empty" in name else b"not a file of weights")
         with pytest.raises(ValueError, match=rf"{name} cannot"):
             read_weights(tmp_path / name)
+    for content in (
+        b"root:x:0:0:root:/root\n",
+        b"q\x00",
+        b"\x80\x02h\x05.",
+    ):
+        (tmp_path / "text.pth").write_bytes(content)
+        with pytest.raises(ValueError, match=r"text\.pth cannot be read as weights"):
+            read_weights(tmp_path / "text.pth")
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(ValueError, match=r"list\.pth .*state dict"):
         read_weights(tmp_path / "list.pth")

@@ -36,7 +36,10 @@ def weights(
 
     console = Console(highlight=False, markup=False)
     if names is not None:
-        for name in filter(None, names.replace(",", " ").split()):
+        wanted = names.replace(",", " ").split()
+        if not wanted:
+            raise ValueError("--names needs a network, like --names vit_small_patch14_dinov2")
+        for name in wanted:
             console.print(_described(name))
         return
     from softwarp.models.known_weights import only_from_files, weights_here

@@ -76,7 +76,6 @@ def check_file(path: Path) -> None:
 
 
 def _read(path: Path) -> Any:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -88,8 +87,10 @@ def _read(path: Path) -> Any:
             f"{path} cannot be read as weights: it holds more than tensors, or is damaged; "
             "save model.state_dict() with torch.save"
         ) from None
-    except (SafetensorError, RuntimeError, EOFError) as error:
-        reason = str(error).split("\n")[0]
+    except OSError:
+        raise
+    except Exception as error:  # torch's reader takes a file at its word, and fails in any way
+        reason = str(error).split("\n")[0] or type(error).__name__
         raise ValueError(
             f"{path} cannot be read as weights ({reason}); save a state dict with torch.save or safetensors"
         ) from None
