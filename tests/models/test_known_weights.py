@@ -33,6 +33,7 @@ def test_what_was_added_comes_before_the_package(tmp_path):
     add_weights(tmp_path / "lite0.pth", "efficientnet_lite0")
     (row,) = [row for row in weights_here() if row.origin.name == "efficientnet_lite0"]
     assert row.origin.where == "the file lite0.pth"
+    assert row.size < 15_000_000  # the package's has a classifier
 
 
 def test_a_network_is_described_without_its_weights():

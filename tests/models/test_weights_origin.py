@@ -6,12 +6,14 @@ import sys
 import pytest
 import torch
 from support.hub_cache import put_into_cache
+from support.results import result
 from support.tiny_runs import tiny
 
 import softwarp
 from softwarp.export.formats import describe
 from softwarp.models.adding_weights import add_weights
 from softwarp.models.backbones import build_backbone
+from softwarp.models.embedder import Embedder
 from softwarp.models.weights_origin import origin_of
 from softwarp.runs.run import Run
 
@@ -71,6 +73,18 @@ def test_a_run_and_exports_note_it(added, tmp_path):
     assert describe(model)["pretrained_weights"] == str(run.weights())
     given = softwarp.load("test_vit", device="cpu", weights=tmp_path / "given.pth")
     assert "the file given.pth, licence unknown" in describe(given)["pretrained_weights"]
+
+
+def test_a_loaded_run_and_its_folder_for_others_still_know_it(added, tmp_path):
+    recipe = tiny(model={"backbone": "test_vit", "pretrained": True})
+    run = Run.create(tmp_path / "run", recipe)
+    run.save_model(Embedder(**recipe.model.model_dump()).state_dict())
+    run.save_embeddings({"embeddings": torch.zeros(1, 2)}, [])
+    run.write_result(result())
+    model = softwarp.load(run.folder, device="cpu")
+    assert model.pretrained_weights == str(run.weights())
+    model.save_pretrained(tmp_path / "folder", check=False)
+    assert softwarp.load(tmp_path / "folder", device="cpu").pretrained_weights == str(run.weights())
 
 
 def test_runs_without_such_weights_say_nothing(tmp_path):
