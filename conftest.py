@@ -14,4 +14,5 @@ def pytest_configure(config):
         return  # processes of pytest-xdist share the folder of the one that started them
     folder = tempfile.TemporaryDirectory(prefix="softwarp-tests-", ignore_cleanup_errors=True)
     os.environ["SOFTWARP_CACHE"] = folder.name
+    os.environ.pop("SOFTWARP_WEIGHTS", None)
     config.add_cleanup(folder.cleanup)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from softwarp.commands import data, faces, index
+from softwarp.commands import data, faces, index, weights
 from softwarp.commands.benchmark import benchmark
 from softwarp.commands.compare import compare
 from softwarp.commands.demo import demo
@@ -66,6 +66,7 @@ app.command(
 app.add_typer(data.app, name="data")
 app.add_typer(faces.app, name="faces")
 app.add_typer(index.app, name="index")
+app.add_typer(weights.app, name="weights")
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
 from softwarp.models.embedder import Embedder
 from softwarp.models.iresnet import SIDE, IResNet
 from softwarp.models.weights import load_weights
+from softwarp.models.weights_origin import origin_of
 from softwarp.names import did_you_mean
 from softwarp.runs.choice import Choice
 from softwarp.runs.model_folder import WEIGHTS, find_model_folder, read_config
@@ -71,6 +72,7 @@ class EmbeddingModel:
     device: torch.device
     source: str = ""  # what `load` was given, if that is enough to load it again
     folder: Path | None = None  # of the run, if it was loaded from one
+    pretrained_weights: str = ""  # what the backbone began with: their origin, licence and hash, if known
 
     @property
     def result(self) -> Result:
@@ -318,7 +320,9 @@ def load(
     """
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if not Path(run).exists() and _is_backbone(str(run)):
-        return replace(_pretrained(str(run), place, weights), source="" if weights else str(run))
+        model = _pretrained(str(run), place, weights)
+        origin = origin_of(str(run), str(weights) if weights else True)
+        return replace(model, source="" if weights else str(run), pretrained_weights=str(origin or ""))
     if weights is not None:
         raise ValueError(f"weights belong to a backbone by its name, like iresnet100; {run} has its own")
     exported = find_model_folder(run)
@@ -330,7 +334,7 @@ def load(
     recipe, result = folder.recipe(), folder.result()
     network = Embedder(**recipe.model.plain())
     network.load_state_dict(folder.load_model())
-    glyphs = recipe.data.name == "glyphs"
+    glyphs, origin = recipe.data.name == "glyphs", folder.weights()
     return EmbeddingModel(
         network.to(place).eval(),
         distance=result.distance,
@@ -339,6 +343,7 @@ def load(
         device=place,
         source=str(run),
         folder=folder.folder,
+        pretrained_weights=str(origin or ""),
     )
 
 
@@ -388,7 +393,12 @@ def _from_model_folder(folder: Path, device: torch.device) -> EmbeddingModel:
     network = Embedder(**config.model.plain())
     load_weights(network, folder / WEIGHTS)
     return EmbeddingModel(
-        network.to(device).eval(), config.distance, resize=config.resize, crop=config.crop, device=device
+        network.to(device).eval(),
+        config.distance,
+        resize=config.resize,
+        crop=config.crop,
+        device=device,
+        pretrained_weights=config.pretrained_weights,
     )
 
 

@@ -8,6 +8,7 @@ from support.results import result
 from support.tiny_runs import PHASE, tiny
 
 from softwarp.export.model_card import model_card
+from softwarp.files import write_json
 from softwarp.runs.model_folder import ModelConfig
 from softwarp.runs.run import EvaluatedImage, Run
 
@@ -62,6 +63,17 @@ def test_every_part_is_there_and_no_path_leaks(tmp_path):
     assert recipe["model"]["pretrained"] == "weights.pth"
     assert "root" not in recipe["data"]
     assert recipe["phases"][0]["epochs"] == PHASE["epochs"]
+
+
+def test_the_pretrained_weights_are_named_with_licence_and_hash(tmp_path):
+    run = finished(tmp_path)
+    assert "began with: efficientnet_lite0 from the file weights.pth, licence unknown.\n" in card_of(run)
+    environment = run.environment()
+    environment["weights"] |= {"licence": "mit", "sha256": "0" * 64}
+    write_json(tmp_path / "environment.json", environment)
+    assert f"licence mit, SHA-256 {'0' * 64}.\n" in card_of(run)
+    write_json(tmp_path / "environment.json", environment | {"weights": None})
+    assert "began with" not in card_of(run)
 
 
 def test_the_baseline_stands_beside_the_metrics(tmp_path):

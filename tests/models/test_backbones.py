@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.hub_cache import put_into_cache
 
 from softwarp.models.backbones import TimmBackbone, _tokens_to_map, build_backbone
 from softwarp.models.bn_inception import BNInception
@@ -176,6 +177,14 @@ def test_files_that_hold_no_weights_are_refused(tmp_path):
         (tmp_path / name).write_bytes(b"" if "empty" in name else b"not a file of weights")
         with pytest.raises(ValueError, match=rf"{name} cannot"):
             read_weights(tmp_path / name)
+    for content in (
+        b"root:x:0:0:root:/root\n",
+        b"q\x00",
+        b"\x80\x02h\x05.",
+    ):
+        (tmp_path / "text.pth").write_bytes(content)
+        with pytest.raises(ValueError, match=r"text\.pth cannot be read as weights"):
+            read_weights(tmp_path / "text.pth")
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(ValueError, match=r"list\.pth .*state dict"):
         read_weights(tmp_path / "list.pth")
@@ -195,7 +204,8 @@ def test_without_a_hub_the_cures_are_named(monkeypatch, tmp_path):
     hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match=r"model.pretrained=PATH.*efficientnet_lite0") as caught:
+    cures = r"softwarp weights add FILE --as test_resnet.*model.pretrained=PATH.*efficientnet_lite0"
+    with pytest.raises(ValueError, match=cures) as caught:
         build_backbone("test_resnet", pretrained=True)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -257,16 +267,12 @@ def test_weights_in_the_cache_need_no_hub(hub, classifier_weights):
     assert address_to_fetch("test_resnet").endswith(
         "/timm/test_resnet.r160_in1k/resolve/main/model.safetensors"
     )
-    repository = cache / "models--timm--test_resnet.r160_in1k"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text("f" * 40)
-    (repository / "snapshots" / ("f" * 40)).mkdir(parents=True)
     weights = {k: v for k, v in classifier_weights.items() if not k.startswith("fc.")}
     weights |= {
         "fc.weight": torch.zeros(1000, weights["layer4.0.bn2.weight"].numel()),
         "fc.bias": torch.zeros(1000),
     }
-    save_file(weights, repository / "snapshots" / ("f" * 40) / "model.safetensors")
+    put_into_cache(cache, "timm/test_resnet.r160_in1k", weights)
     assert address_to_fetch("test_resnet") is None
     backbone = build_backbone("test_resnet", pretrained=True)
     assert torch.equal(backbone.model.state_dict()["bn1.weight"], weights["bn1.weight"])

@@ -24,8 +24,11 @@ from softwarp import load
 from softwarp.cli import app
 from softwarp.data.tables import read_table
 from softwarp.events import Drawn
+from softwarp.models.adding_weights import add_weights
+from softwarp.models.backbones import build_backbone
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Counts, Run
+from softwarp.training.follow import tell_download
 from softwarp.training.job import Job
 from softwarp.training.own_recipe import settings_for
 from softwarp.training.train import train_recipe
@@ -238,6 +241,19 @@ def test_weights_from_the_hub_are_announced_before_they_are_fetched(tmp_path, mo
     recipe = small(root, model={"backbone": "test_resnet", "pretrained": True})
     with pytest.raises(ValueError, match="far enough"):
         train_recipe(recipe, tmp_path / "run", on_event=Drawn(Progress(console=Console(file=said))))
+
+
+def test_weights_that_were_added_are_not_announced(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOFTWARP_WEIGHTS", str(tmp_path / "weights"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    recipe = small(tmp_path, model={"backbone": "test_resnet", "pretrained": True})
+    said = []
+    tell_download(recipe, said.append)
+    assert len(said) == 1
+    torch.save(build_backbone("test_resnet").model.state_dict(), tmp_path / "given.pth")
+    add_weights(tmp_path / "given.pth", "test_resnet")
+    tell_download(recipe, said.append)
+    assert len(said) == 1
 
 
 def test_one_command_from_a_folder_to_a_model(tmp_path):

@@ -60,6 +60,7 @@ def describe(model: "EmbeddingModel") -> dict[str, Any]:
         "interpolation": "bilinear, antialiased",
         "mean": list(backbone.mean),
         "std": list(backbone.std),
+        **({"pretrained_weights": model.pretrained_weights} if model.pretrained_weights else {}),
     }
 
 

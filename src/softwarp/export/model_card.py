@@ -54,6 +54,7 @@ def model_card(run: Run, config: ModelConfig, *, licence: str | None) -> str:
             if metric_of(name).unit != "count"
         ],
         licence=licence,
+        weights=run.weights(),
     )
 
 

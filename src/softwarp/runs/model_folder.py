@@ -33,6 +33,7 @@ class ModelConfig(BaseModel):
     interpolation: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    pretrained_weights: str = ""  # what the backbone began with: their origin, licence and hash, if known
 
 
 def find_model_folder(name: Path | str) -> Path | None:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from softwarp import processes
 from softwarp.files import atomic_write, locked_folder, write_json, write_text
+from softwarp.models.weights_origin import WeightsOrigin, origin_of
 from softwarp.recipe.files import read_recipe
 from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
 from softwarp.recipe.schema import Recipe
@@ -141,7 +142,9 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         cls(folder).clear()
         write_text(folder / "recipe.yaml", dump_recipe(recipe))
-        write_json(folder / "environment.json", environment())
+        origin = origin_of(recipe.model.backbone, recipe.model.pretrained)
+        weights = {"weights": origin.model_dump() if origin else None}
+        write_json(folder / "environment.json", environment() | weights)
         return cls(folder)
 
     def clear(self) -> None:
@@ -233,9 +236,14 @@ class Run:
             ) from None
 
     def environment(self) -> dict[str, Any]:
-        """Return where the run was started: versions, machine and threads."""
+        """Return where the run was started: versions, machine, threads, and whose weights it began with."""
         found: dict[str, Any] = json.loads((self.folder / "environment.json").read_text())
         return found
+
+    def weights(self) -> WeightsOrigin | None:
+        """Return where the pretrained weights came from; None if there were none, or nobody noted it."""
+        noted = (self.folder / "environment.json").is_file() and self.environment().get("weights")
+        return WeightsOrigin.model_validate(noted) if noted else None
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Append one row to metrics.jsonl and sync it; a line that a crash cut short is removed."""

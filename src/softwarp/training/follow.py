@@ -8,6 +8,7 @@ from softwarp.events import OnEvent, Work, tell
 from softwarp.losses.own_file import loss_label
 from softwarp.models.backbones import BACKBONES
 from softwarp.models.hub import address_to_fetch
+from softwarp.models.weights_folder import find_added
 from softwarp.recipe.schema import Recipe
 from softwarp.training.job import Job
 from softwarp.training.schedule import stretches
@@ -16,7 +17,7 @@ from softwarp.training.schedule import stretches
 def tell_download(recipe: Recipe, on_event: OnEvent | None) -> None:
     """Tell where weights are fetched from, if they are."""
     name = recipe.model.backbone
-    if on_event is None or recipe.model.pretrained is not True or name in BACKBONES:
+    if on_event is None or recipe.model.pretrained is not True or name in BACKBONES or find_added(name):
         return
     if address := address_to_fetch(name):
         tell(on_event, f"fetching the weights of {name} from {address}")
