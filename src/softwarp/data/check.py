@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from softwarp.data.class_groups import Positions
 from softwarp.data.decode import decode_image, read_content
 from softwarp.data.duplicates import Looks
-from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide, protocol_line
+from softwarp.data.splits import Division, Judged, SplitPlan, divide, protocol_line
 from softwarp.data.tables import ImageTable
 
 BLOCK = 1024  # images submitted at a time, so that an interrupt need not wait for the rest

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.check import Broken, check_images
+from softwarp.data.class_groups import given_or_drawn
 from softwarp.data.decode import read_content
 from softwarp.data.shards import SHARD_SIZE, check_free, write_shards
-from softwarp.data.splits import SplitPlan, divide, given_or_drawn
+from softwarp.data.splits import SplitPlan, divide
 from softwarp.data.tables import ImageTable
 
 

@@ -11,19 +11,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from softwarp.data.class_groups import Positions, random_roles
 from softwarp.data.glyphs import STYLES, glyph_name, load_glyphs
 from softwarp.data.image_cache import ImageCache
 from softwarp.data.images import Batch, ImageDataset, test_transform, train_transform
-from softwarp.data.splits import (
-    Division,
-    Judged,
-    Positions,
-    SplitPlan,
-    divide,
-    limit,
-    protocol_line,
-    random_roles,
-)
+from softwarp.data.splits import Division, Judged, SplitPlan, divide, limit, protocol_line
 from softwarp.data.stores import FileStore, MemoryStore, PackStore, Store
 from softwarp.data.tables import ImageTable, find_root, read_table
 
