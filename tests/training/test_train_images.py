@@ -25,7 +25,8 @@ from softwarp.cli import app
 from softwarp.data.tables import read_table
 from softwarp.events import Drawn
 from softwarp.recipe.schema import parse_recipe
-from softwarp.runs.run import Counts, Run
+from softwarp.runs.result import Counts
+from softwarp.runs.run import Run
 from softwarp.training.job import Job
 from softwarp.training.own_recipe import settings_for
 from softwarp.training.train import train_recipe

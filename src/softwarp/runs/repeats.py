@@ -9,7 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.files import write_json
-from softwarp.runs.run import Result, Run, read_json_as
+from softwarp.runs.result import Result, read_json_as
+from softwarp.runs.run import Run
 
 
 class Repeats(BaseModel):

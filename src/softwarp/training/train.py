@@ -22,7 +22,8 @@ from softwarp.metrics import average_distance_to_proxy
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import check_batches
 from softwarp.recipe.schema import Phase, Recipe
-from softwarp.runs.run import Counts, EvaluatedImage, Result, Run
+from softwarp.runs.result import Counts, Result
+from softwarp.runs.run import EvaluatedImage, Run
 from softwarp.training.follow import follow, tell_download
 from softwarp.training.job import Job, prepare, start_accelerator, start_trackers
 from softwarp.training.schedule import factor, stretches, warm_up
