@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support.tiny_index import glyph_index, vector_index
 
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import NewImage
 from softwarp.serve import lookup
 
 

@@ -14,8 +14,8 @@ from support.pictures import noise
 from support.tiny_index import brute_force, glyph_index, vector_index
 
 from softwarp.data.decode import KINDS, reads_heic
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import NewImage
 from softwarp.serve.app import create_app
 from softwarp.serve.limits import Limits
 

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from softwarp.data.trees import class_notes, find_images, has_splits, root_of
 from softwarp.events import OnEvent
 from softwarp.files import atomic_write
+from softwarp.index.images import IndexedImage
+from softwarp.index.rows import BLOCK
 from softwarp.index.sources import by_name
-from softwarp.index.store import BLOCK, IndexedImage, IndexStore
+from softwarp.index.store import IndexStore
 from softwarp.index.updates import Changes, embed_into, weights_digest
 
 SIZES = {"F32": 4, "I64": 8, "U8": 1}

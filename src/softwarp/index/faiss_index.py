@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from softwarp.index.rows import Distances, Mask, Rows, Vectors
 
 KINDS = ("flat", "hnsw", "ivfpq")
 FEWEST = {"hnsw": 1, "ivfpq": 16}  # images that a kind needs; fewer are scanned
@@ -28,10 +29,6 @@ JUDGED = 200  # queries for which recall is measured
 BLOCK_VALUES = 2**23  # of candidates that are compared in float64 at a time
 DIVIDED = 2**22  # values of vectors from which threads share the scan for a query
 ADDED = 50_000  # rows that are added to a graph at a time
-
-Rows = NDArray[np.int64]
-Vectors = NDArray[np.float32]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ def probe(index: Any, effort: Effort, queries: Vectors, k: int, allowed: Mask | 
     return rows
 
 
-def nearest(queries: Vectors, vectors: Vectors, candidates: Rows, k: int) -> tuple[NDArray[np.float64], Rows]:
+def nearest(queries: Vectors, vectors: Vectors, candidates: Rows, k: int) -> tuple[Distances, Rows]:
     """Return distances and rows [Q, k] of the nearest candidates, by float64, ties by row."""
     parts = []
     step = max(1, BLOCK_VALUES // max(1, candidates.shape[1] * vectors.shape[1]))

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from softwarp.index.store import IndexedImage, Vectors
+from softwarp.index.images import IndexedImage
+from softwarp.index.rows import Vectors
 
 INDEXED = 2000  # dimensions that an HNSW index of pgvector takes at most
 OPERATORS = {"euclidean": ("<->", "vector_l2_ops"), "cosine": ("<=>", "vector_cosine_ops")}

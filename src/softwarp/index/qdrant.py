@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
-from softwarp.index.store import IndexedImage, Vectors
+from softwarp.index.images import IndexedImage
+from softwarp.index.rows import Vectors
 
 SCROLLED = 10_000  # stamps that are read at a time
 WIDER = 4  # times as many are asked for when a glob leaves too few

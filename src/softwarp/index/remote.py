@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,12 +16,13 @@ import numpy as np
 
 from softwarp.data.decode import read_image
 from softwarp.events import OnEvent, Work
+from softwarp.index.images import IndexedImage
 from softwarp.index.index import Index
 from softwarp.index.postgres import Postgres
 from softwarp.index.qdrant import Qdrant
 from softwarp.index.queries import as_vectors, model_of, parse_where
 from softwarp.index.results import Neighbour, Neighbours
-from softwarp.index.store import IndexedImage, Vectors
+from softwarp.index.rows import Vectors
 
 if TYPE_CHECKING:
     from softwarp.index.queries import Queries
@@ -76,6 +76,7 @@ class RemoteIndex:
         if found is None:
             raise ValueError(f"{remote.address} is empty; fill it with `softwarp index push INDEX --to URL`")
         self.settings: dict[str, Any] = found
+        self._model: EmbeddingModel | None = None
 
     @property
     def address(self) -> str:
@@ -99,11 +100,9 @@ class RemoteIndex:
 
     def model(self) -> "EmbeddingModel":
         """Return the model that made the vectors; an error if it has been trained again since."""
+        if self._model is None:
+            self._model = model_of(self.settings["model"], self.settings["fingerprint"], self.address)
         return self._model
-
-    @cached_property
-    def _model(self) -> "EmbeddingModel":
-        return model_of(self.settings["model"], self.settings["fingerprint"], self.address)
 
     def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Neighbours:
         """Return the k nearest images of each query, or all if there are fewer.

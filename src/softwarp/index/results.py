@@ -13,7 +13,7 @@ from softwarp.files import printable
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from softwarp.index.store import IndexedImage
+    from softwarp.index.images import IndexedImage
 
 SHOWN = 10  # rows in a terminal
 DRAWN = 50  # rows in a notebook

@@ -14,8 +14,8 @@ from PIL import Image
 
 from softwarp.data.decode import image_size, open_image, read_image
 from softwarp.files import printable
+from softwarp.index.images import IndexedImage
 from softwarp.index.index import Index
-from softwarp.index.store import IndexedImage
 from softwarp.serve.answers import About, ClassCount, Found, ShownImage, ShownResult, Votes
 from softwarp.serve.limits import Limits
 

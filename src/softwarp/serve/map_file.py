@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from softwarp.files import printable
-from softwarp.index.store import IndexStore, Rows, Vectors
+from softwarp.index.rows import Rows, Vectors
+from softwarp.index.store import IndexStore
 
 NAME = "map.sqlite"
 LARGEST = 100_000  # images on a map; of more, a sample is shown
