@@ -1,9 +1,9 @@
 """Names the class of an image by its neighbours in an index, or says that it is none of them.
 
-The k nearest images with a class vote. How sure an answer is = the share of the votes for its class / the
-Euclidean distance of the nearest image that voted so. `calibrate` asks about the index's own images twice,
-with the others of their class there and with their whole class left out. That tells how often an answer as
-sure as this one is right, its confidence, and how sure an answer has to be to be accepted.
+The k nearest images with a class vote. An answer is the surer, the larger the share of the votes for its
+class is, divided by the Euclidean distance of the nearest image that voted so. `calibrate` asks about the
+index's own images twice, with the others of their class there and with their whole class left out. That tells
+how often an answer as sure as this one is right, its confidence, and how sure an accepted answer has to be.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from softwarp.index.index import Index
 
 JUDGED = 5000  # images that a threshold is chosen by, at most
-CLASSES = 4  # that a threshold by unknown classes needs: two to choose it by, two to judge it by
+CLASSES = 4  # a threshold by unknown classes needs two classes to choose it by and two to judge it by
 BLOCK = 512  # images that are asked about at a time
 
 
@@ -32,11 +32,11 @@ class Calibration:
     """When an answer is accepted and how often it is right; errors are on images that did not choose that."""
 
     threshold: float  # an answer that is no surer is none of the classes
-    false_rejection: float  # of images whose class was there, the share that was given none
-    false_acceptance: float  # of images whose class was left out, the share that was given a class
-    wrong: float  # of images whose class was there and that were given one, the share with another class
-    images: int  # that were asked about, each with and without its class; errors are NaN if none can be
-    sureness: tuple[float, ...] = ()  # of answers, ascending
+    false_rejection: float  # the share of images that were given no class though theirs was there
+    false_acceptance: float  # the share of images that were given a class though theirs was left out
+    wrong: float  # the share with another class among images that were given one and had theirs there
+    images: int  # how many were asked about, with and without their class; if none, errors are NaN
+    sureness: tuple[float, ...] = ()  # how sure answers were, ascending
     right: tuple[float, ...] = ()  # the share of right answers among those as sure
 
     def confidence(self, sureness: float) -> float:
@@ -53,10 +53,14 @@ class Calibration:
 def calibrate(
     index: "Index", k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
 ) -> Calibration:
-    """Return the threshold below which at most that share of the images of known classes lies.
+    """Return how sure an answer of `classify` has to be, learnt from the index's own images.
 
-    Errors are those of half of the images under the threshold of the other half, and vice versa. For
-    `false_acceptance`, the share of unknown classes that is accepted, these are halves of the classes.
+    Errors are those of half of the images under the threshold of the other half, and vice versa.
+
+    Args:
+        false_rejection: the share of images of known classes that may be given none.
+        false_acceptance: instead, the share of images of unknown classes that may be given one; the halves
+            are then halves of the classes, of which it needs four.
     """
     if not 0 <= false_rejection < 1:
         raise ValueError(f"false_rejection is {false_rejection}; choose a share from 0 to below 1")

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from softwarp.data.trees import absolute, has_splits
 from softwarp.events import OnEvent
 from softwarp.index import classify, insights, updates
-from softwarp.index.begin import discard, find_root, first_new, refuse_other
+from softwarp.index.begin import discard, first_new, refuse_other_index, root_and_unlabelled
 from softwarp.index.faiss_index import KINDS, open_mapped
 from softwarp.index.images import IndexedImage, NewImage
 from softwarp.index.queries import as_vectors, check_model, model_of, origins, parse_where
-from softwarp.index.results import Answers, Groups, Neighbour, Neighbours, Outliers
+from softwarp.index.results import Answers, Neighbour, Neighbours
 from softwarp.index.rows import Distances, Rows, Vectors
 from softwarp.index.searching import allowed_rows, as_told, nearest_rows
 from softwarp.index.store import IndexStore
@@ -73,7 +73,7 @@ class Index:
             raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
         places = [Path(images)] if isinstance(images, Path | str) else [Path(path) for path in images]
         out = Path(out)
-        root, unlabelled = find_root(places, out)
+        root, unlabelled = root_and_unlabelled(places, out)
         new, loaded = first_new(out), _loaded(model)
         index = cls.create(
             out,
@@ -153,7 +153,7 @@ class Index:
             sources=[],
         )
         if model is not None:
-            refuse_other(store, model, absolute(Path(root)))
+            refuse_other_index(store, model, absolute(Path(root)))
         return cls(Path(out), model)
 
     def __len__(self) -> int:
@@ -268,39 +268,11 @@ class Index:
         ids = np.asarray(self.store.ids)[rows] if k else rows
         return ids, as_told(distances, self.distance)
 
-    def duplicates(self, threshold: float | None = None, *, on_event: OnEvent | None = None) -> Groups:
-        """Return groups of images of which each is within `threshold` of another one in its group.
-
-        Args:
-            threshold: a distance as `search` gives it; by default half the upper quartile of the Euclidean
-                distances to the nearest image, which copies do not move as long as a quarter has none.
-        """
-        return insights.duplicates(self, threshold, on_event=on_event)
-
-    def outliers(self, k: int = 10, *, on_event: OnEvent | None = None) -> Outliers:
-        """Return the images that their k neighbours would label otherwise, the surest first."""
-        return insights.outliers(self, k, on_event=on_event)
-
-    def clusters(
-        self, *, k: int = 10, fineness: float = insights.FINENESS, on_event: OnEvent | None = None
-    ) -> Groups:
-        """Return groups of images that look alike, the largest first, whatever their labels.
-
-        Args:
-            fineness: more groups, and smaller ones, the larger it is.
-        """
-        return insights.clusters(self, k=k, fineness=fineness, on_event=on_event)
-
-    def calibrate(
-        self, k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
-    ) -> classify.Calibration:
-        """Return how sure an answer of `classify` has to be, learnt from the index's own images.
-
-        Args:
-            false_rejection: the share of images of known classes that may be given none.
-            false_acceptance: instead, the share of images of unknown classes that may be given one.
-        """
-        return classify.calibrate(self, k, false_rejection=false_rejection, false_acceptance=false_acceptance)
+    # What the vectors tell of the images: each takes the index as its first argument, self here.
+    duplicates = insights.duplicates
+    outliers = insights.outliers
+    clusters = insights.clusters
+    calibrate = classify.calibrate
 
     def classify(
         self, queries: "Queries", k: int = 10, *, calibration: classify.Calibration | None = None
@@ -353,7 +325,7 @@ class Index:
     @contextmanager
     def _updating(self, on_event: OnEvent | None) -> Iterator[None]:
         """Keep other writers out; afterwards compact if needed, and bring the faiss index up to date."""
-        self._forget()  # what is held of files would keep them
+        self._forget()  # mapped files could not be deleted
         try:
             with self.store.writing():
                 yield

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 BLOCK = 1024  # images whose neighbours are searched at a time
 FEW = 10  # neighbours in which copies are looked for at first
-NEAR = 0.5  # of the upper quartile of the distances to the nearest image: closer ones are near-duplicates
-FINENESS = 4.0  # of clusters: more groups, and smaller ones, the larger it is
+NEAR = 0.5  # near-duplicates are closer than this share of the upper quartile of nearest distances
+FINENESS = 4.0  # the larger it is, the more and smaller are the clusters
 EDGE = 3.0  # the last of k neighbours votes with exp(-3) of the weight of one at distance 0
 
 
 def duplicates(index: "Index", threshold: float | None = None, *, on_event: OnEvent | None = None) -> Groups:
-    """Return groups of images of which each is within `threshold` of another one in its group."""
+    """Return groups of images of which each is within `threshold` of another one in its group.
+
+    Args:
+        threshold: a distance as `search` gives it; by default half the upper quartile of the Euclidean
+            distances to the nearest image, which copies do not move as long as a quarter has none.
+    """
     found, distances = neighbours(index, FEW, on_event=on_event)
     if threshold is None:
         threshold = _near(index, distances)
@@ -68,7 +73,10 @@ def clusters(
 
     Images are linked to their k nearest, with the weights of `vote`. Louvain's method divides that graph
     where modularity is largest, and so chooses the number of groups. In each group the image nearest to its
-    mean comes first, then the others by their distance to it. `fineness` is the resolution of modularity.
+    mean comes first, then the others by their distance to it.
+
+    Args:
+        fineness: the resolution of modularity: more groups, and smaller ones, the larger it is.
     """
     from networkx import from_scipy_sparse_array
     from networkx.algorithms.community import louvain_communities

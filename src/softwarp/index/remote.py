@@ -36,14 +36,19 @@ DATABASES: dict[str, Callable[[str], "Remote"]] = {
 }
 BATCH = 256  # images that are sent, and confirmed, at a time
 
-Where = Sequence[tuple[str, str]]
+Conditions = Sequence[tuple[str, str]]
 
 
 class Remote(Protocol):
-    """What a database does for a collection."""
+    """What a database does for a collection.
+
+    `writing` keeps other writers out. `settings` is what `create` was given; None if there is no such
+    collection. `stamps` has an entry for every image, by id. `put` replaces images of the same ids and is
+    safe when it returns. `finish` follows the last change. `nearest` takes conditions of `parse_where`.
+    """
 
     address: str  # without password
-    errors: tuple[type[Exception], ...]
+    errors: tuple[type[Exception], ...]  # what its client raises
 
     def close(self) -> None: ...
     def writing(self) -> AbstractContextManager[None]: ...
@@ -53,7 +58,7 @@ class Remote(Protocol):
     def put(self, items: Sequence[IndexedImage], stamps: Sequence[str], vectors: Vectors) -> None: ...
     def remove(self, ids: Sequence[int]) -> None: ...
     def finish(self) -> None: ...
-    def nearest(self, query: Vectors, k: int, where: Where) -> list[tuple[IndexedImage, float]]: ...
+    def nearest(self, query: Vectors, k: int, where: Conditions) -> list[tuple[IndexedImage, float]]: ...
 
 
 @dataclass

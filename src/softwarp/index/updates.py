@@ -16,15 +16,15 @@ from softwarp.index.faiss_index import (
     FEWEST,
     add_rows,
     choose_kind,
+    find_effort,
     make_index,
     open_mapped,
     read_index,
-    tune,
     write_index,
 )
 from softwarp.index.images import NewImage
 from softwarp.index.rows import Vectors
-from softwarp.index.sources import by_name, held_by, refuse_losses
+from softwarp.index.sources import by_name, held_by, images_in, refuse_losses
 from softwarp.index.store import IndexStore
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def as_stored(store: IndexStore, vectors: "NDArray[Any] | Tensor", names: Sequen
         names: of the images, for errors.
     """
     dimensions = store.settings["dimensions"]
-    with np.errstate(over="ignore"):  # which gives infinity
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused below
         found = np.asarray(vectors, np.float32)
     if found.ndim != 2 or found.shape[1] != dimensions:
         raise ValueError(f"{store.folder} holds vectors of {dimensions} dimensions, not {list(found.shape)}")
@@ -142,10 +142,7 @@ def add(
 ) -> Changes:
     """Embed the images of files, folders and CSV lists that are new, and remember the places."""
     root, settings = Path(store.settings["root"]), store.settings
-    found = find_images(places)
-    files, labels = by_name(found, root)
-    if not files:
-        raise ValueError(f"there are no images in {', '.join(map(str, places))}")
+    found, files, labels = images_in(places, root)
     store.include(files)
     sources = [str(absolute(place)) for place in places if place.is_dir() or is_list(place)]
     store.put(sources=list(dict.fromkeys([*settings["sources"], *sources])))
@@ -185,7 +182,7 @@ def refresh(
     left_out = gone | store.excluded()
     there = {name: path for name, path in files.items() if name not in left_out}
     removed = store.remove(gone)
-    _remember(store, found)  # not before: killed in between, the next refresh must see what is gone
+    _remember(store, found)  # last: after a kill in between, the next refresh must still see what is gone
     changes = embed_into(store, model(), there, labels=labels, on_event=on_event)
     changes.removed += removed
     changes.notes += found.notes
@@ -232,7 +229,7 @@ def _write_faiss(store: IndexStore, kind: str, on_event: OnEvent | None) -> None
         add_rows(index, store.vectors[store.settings["indexed"] :], advance=bar.advance)
     if index is None:
         index = make_index(kind, store.vectors, advance=bar.advance)
-    effort, recall = tune(index, kind, store.vectors)
+    effort, recall = find_effort(index, kind, store.vectors)
     # A name that is new: what another process reads stays as it is.
     path = store.folder / f"search-{store.settings['generation']}-{store.settings['change']}.faiss"
     size = write_index(index, path)

@@ -23,7 +23,7 @@ class Result(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     version: Literal[1] = Field(1, alias="schema")  # raise it when a key changes its meaning
-    name: str  # of the loss
+    name: str  # the loss
     seed: int
     distance: Literal["euclidean", "cosine"]
     split: Literal["validation", "test"]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from softwarp import processes
 from softwarp.data.images import Batch
+from softwarp.data.readers import ImageTable
 from softwarp.data.sources import Items, load_source
-from softwarp.data.tables import ImageTable
 from softwarp.evaluation import KNN, embed_images, ks_within, map_at_r_per_class, measure
 from softwarp.events import OnEvent, Stopping, Work, part_of, tell
 from softwarp.losses import contract
