@@ -30,7 +30,8 @@ from softwarp.export.formats import (
 from softwarp.files import write_json, write_text
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
-from softwarp.runs.run import Run, environment
+from softwarp.runs.provenance import environment
+from softwarp.runs.run import Run
 
 ROOT = Path(__file__).parent.parent
 RESULT, DOCS = ROOT / "results" / "benchmark_export.json", ROOT / "docs" / "export.md"

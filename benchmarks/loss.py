@@ -33,7 +33,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from softwarp.files import write_json
 from softwarp.losses import WarpedSoftmaxLoss, warped_softmax_loss
-from softwarp.runs.run import environment
+from softwarp.runs.provenance import environment
 
 # The working range of a trained model: own distances of 18 to 30, on both sides of alpha.
 WARP = {"alpha": 25.0, "k1": 0.8, "k2": 1.15, "scale": 4.0, "delta": 1.3}

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of, find_loss
-from softwarp.runs.run import environment
+from softwarp.runs.provenance import environment
 
 # What a loss cannot be built without; the range of the warp is that of a trained model.
 SETTINGS: dict[str, dict[str, Any]] = {"warped_softmax": {"alpha": 25.0, "k1": 0.8, "k2": 1.15}}

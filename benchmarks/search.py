@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,26 +76,25 @@ def ratios(own: dict[str, float], other: dict[str, float]) -> dict[str, float]:
 
 def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float]:
     """Seconds until the vectors are searchable and on disk, and those for the names of the items."""
-    from softwarp.index import store as index_store
+    from softwarp.index.images import NewImage
     from softwarp.index.index import Index
+    from softwarp.index.rows import write_rows
     from softwarp.index.updates import as_stored, compact_and_index
 
     index = Index.create(folder, dimensions=DIMENSIONS, distance="euclidean", kind=kind)
-    written, whole = [0.0], index_store._write
+    written = [0.0]
 
     def timed(path: Path, start: int, array: NDArray[Any]) -> None:
-        written[0] += seconds_of(lambda: whole(path, start, array))
+        written[0] += seconds_of(lambda: write_rows(path, start, array))
 
-    index_store._write = timed
     start = time.perf_counter()
-    with index.store.writing():
+    with index.store.writing(), patch("softwarp.index.store.write_rows", timed):
         for first in range(0, len(vectors), BATCH):
             part = as_stored(index.store, vectors[first : first + BATCH])
-            names = [index_store.NewImage(f"{row:07}.jpg") for row in range(first, first + len(part))]
+            names = [NewImage(f"{row:07}.jpg") for row in range(first, first + len(part))]
             index.store.append(part, names)
         appended = time.perf_counter() - start
         settled = seconds_of(lambda: compact_and_index(index.store))
-    index_store._write = whole
     return {"build_seconds": written[0] + settled, "items_seconds": appended - written[0]}
 
 

@@ -43,8 +43,8 @@ def photographs() -> list[bytes]:
 
 def make_index(folder: Path, thumbnail: bytes) -> None:
     """Random vectors in place of embeddings: searching them costs the same."""
+    from softwarp.index.images import NewImage
     from softwarp.index.index import Index
-    from softwarp.index.store import NewImage
     from softwarp.inference import load
 
     model = load("efficientnet_lite0")

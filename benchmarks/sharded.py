@@ -32,7 +32,7 @@ from softwarp.files import write_json
 from softwarp.losses import WarpedSoftmaxLoss
 from softwarp.losses.sharding import ShardedLoss
 from softwarp.memory import freed_memory_kept, trim_memory
-from softwarp.runs.run import environment
+from softwarp.runs.provenance import environment
 
 SAMPLES, DIMENSIONS = 256, 256
 WARP: dict[str, float] = {"alpha": 25.0, "k1": 0.8, "k2": 1.15, "scale": 4.0, "delta": 1.3}

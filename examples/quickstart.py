@@ -3,9 +3,9 @@
 import torch
 
 from softwarp import WarpedSoftmaxLoss
+from softwarp.data.class_groups import items_of, split_classes
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.sampling import BalancedBatches
-from softwarp.data.splits import items_of, split_classes
 from softwarp.evaluation import embed
 from softwarp.metrics import average_distance_to_proxy, retrieval_metrics
 from softwarp.models.embedder import Embedder

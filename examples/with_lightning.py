@@ -6,9 +6,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from softwarp import WarpedSoftmaxLoss
+from softwarp.data.class_groups import items_of, split_classes
 from softwarp.data.glyphs import load_glyphs
 from softwarp.data.sampling import BalancedBatches
-from softwarp.data.splits import items_of, split_classes
 from softwarp.metrics import retrieval_metrics
 from softwarp.models.embedder import Embedder
 

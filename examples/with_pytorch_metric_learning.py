@@ -12,8 +12,8 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from torch.utils.data import DataLoader, TensorDataset
 
 from softwarp import WarpedSoftmaxLoss
+from softwarp.data.class_groups import items_of, split_classes
 from softwarp.data.glyphs import load_glyphs
-from softwarp.data.splits import items_of, split_classes
 from softwarp.evaluation import embed
 from softwarp.models.embedder import Embedder
 

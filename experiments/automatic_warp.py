@@ -29,8 +29,8 @@ from softwarp.memory import freed_memory_kept
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import override
 from softwarp.recipe.schema import Recipe, parse_recipe
+from softwarp.runs.provenance import environment
 from softwarp.runs.repeats import summarise
-from softwarp.runs.run import environment
 from softwarp.training.train import train_recipe
 from softwarp.tuning.search import Study, search, with_settings
 from softwarp.tuning.space import on_bounds

@@ -15,7 +15,7 @@ from softwarp.files import write_json
 from softwarp.inference import load
 from softwarp.memory import freed_memory_kept
 from softwarp.recipe.files import find_recipe, read_recipe
-from softwarp.runs.run import environment
+from softwarp.runs.provenance import environment
 from softwarp.studies.noise import retrieval_of
 from softwarp.studies.published import TABLE_4, TABLE_4_LOSSES
 

@@ -34,7 +34,7 @@ from softwarp.metrics import verification_metrics
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import override
 from softwarp.recipe.schema import Recipe, parse_recipe
-from softwarp.runs.run import environment
+from softwarp.runs.provenance import environment
 from softwarp.training.train import train_recipe
 
 LOSSES: dict[str, dict[str, Any]] = {

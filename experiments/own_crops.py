@@ -28,7 +28,7 @@ from softwarp.files import write_json
 from softwarp.inference import EmbeddingModel, load
 from softwarp.memory import freed_memory_kept
 from softwarp.metrics import retrieval_metrics
-from softwarp.runs.run import environment
+from softwarp.runs.provenance import environment
 from softwarp.training.budget import CROPS
 
 RESULT = Path("results/own_crops.json")

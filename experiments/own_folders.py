@@ -23,7 +23,8 @@ from softwarp.data.idx import read_idx
 from softwarp.evaluation import map_at_r_per_class
 from softwarp.files import write_json
 from softwarp.metrics import bootstrap_over_classes
-from softwarp.runs.run import Run, environment
+from softwarp.runs.provenance import environment
+from softwarp.runs.run import Run
 
 RESULT = Path("results/own_folders.json")
 SEEDS = 3

@@ -9,7 +9,8 @@ import torch
 
 import softwarp
 from softwarp.fair.benchmark_result import Benchmark, benchmark_table
-from softwarp.runs.run import Run, read_json_as
+from softwarp.runs.result import read_json_as
+from softwarp.runs.run import Run
 from softwarp.tuning.trial_queue import Journal
 
 KEPT = Path(__file__).parent / "kept"

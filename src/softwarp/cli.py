@@ -78,9 +78,8 @@ def main() -> None:
         sys.exit(2)
     except SystemExit as stop:
         if stop.code == STOPPED:
-            signal.signal(
-                signal.SIGINT, signal.SIG_DFL
-            )  # a second Ctrl-C ends it at once, without a traceback
+            # A second Ctrl-C ends it at once, without a traceback.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise
 
 

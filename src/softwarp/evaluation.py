@@ -22,6 +22,7 @@ from softwarp.metrics import (
 from softwarp.metrics.checks import Array, Labels, numbered
 from softwarp.tables import Table, figure, figures_table, metric_title
 
+BATCH = 128  # images that a process embeds at a time
 NOTHING = (torch.empty(0), torch.empty(0, dtype=torch.long))
 FAMILIES = ("retrieval", "clustering", "geometry")
 KNN = (5,)  # K of the votes that runs on closed sets report
@@ -54,8 +55,6 @@ def embed_images(
     device: torch.device,
     items: Tensor | None = None,
     workers: int = 0,
-    batch_size: int = 128,
-    advance: Callable[[int], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the embeddings [N, D] of a data set, on the CPU, and the items they belong to.
 
@@ -66,15 +65,12 @@ def embed_images(
     Everything else embeds by `EmbeddingModel.embed_ahead`, in threads of one process.
     """
     chosen = torch.arange(len(images)) if items is None else items
-    batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(batch_size)]
+    batches = [[(item, 0) for item in part.tolist()] for part in chosen.split(BATCH)]
     own = batches[processes.rank() :: processes.count()] if processes.together() else batches
     loaded = load_batches(images, own, workers=workers)  # type: ignore[arg-type]
-    share = []
-    for batch in loaded:
-        if len(batch.items):
-            share.append((model(batch.images.to(device)).float().cpu(), batch.items))
-        if advance is not None:
-            advance(len(batch.items))
+    share = [
+        (model(batch.images.to(device)).float().cpu(), batch.items) for batch in loaded if len(batch.items)
+    ]
     turns = zip_longest(*processes.gather_objects(share))
     found = [pair for turn in turns for pair in turn if pair is not None] or [NOTHING]
     embeddings, kept = zip(*found, strict=True)
@@ -217,7 +213,6 @@ def measure(
     unknown = set(families) - set(FAMILIES)
     if unknown or not families:
         raise ValueError(f"unknown metrics {', '.join(sorted(unknown))!r}; choose from {', '.join(FAMILIES)}")
-
     if gallery_labels is None:
         (labels,) = numbered(labels)
     else:

@@ -28,7 +28,8 @@ from softwarp.models.weights_origin import origin_of
 from softwarp.names import did_you_mean
 from softwarp.runs.choice import Choice
 from softwarp.runs.model_folder import WEIGHTS, find_model_folder, read_config
-from softwarp.runs.run import Result, Run, read_json_as
+from softwarp.runs.result import Result, read_json_as
+from softwarp.runs.run import Run
 
 if TYPE_CHECKING:
     from softwarp.export.write import Exported

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-# Of glibc's malloc.h: the parameters of mallopt.
+# The parameters of mallopt, from glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 
 _lock = Lock()

@@ -143,26 +143,24 @@ def anywhere(flag: bool, device: torch.device) -> bool:
 
 def sum_over(values: Tensor) -> Tensor:
     """Return the sum over processes, without a gradient."""
-    total = values.detach().clone()
-    if together():
-        dist.all_reduce(total)
-    return total
+    return _agreed(values, dist.all_reduce)
 
 
 def max_over(values: Tensor) -> Tensor:
     """Return the maximum over processes, without a gradient."""
-    largest = values.detach().clone()
-    if together():
-        dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return largest
+    return _agreed(values, lambda found: dist.all_reduce(found, dist.ReduceOp.MAX))
 
 
 def same_everywhere(values: Tensor) -> Tensor:
     """Return the main process's values, without a gradient."""
-    shared = values.detach().clone()
+    return _agreed(values, lambda found: dist.broadcast(found, 0))
+
+
+def _agreed(values: Tensor, agree: Callable[[Tensor], Any]) -> Tensor:
+    found = values.detach().clone()
     if together():
-        dist.broadcast(shared, 0)
-    return shared
+        agree(found)
+    return found
 
 
 def joined(rows: Tensor) -> Tensor:

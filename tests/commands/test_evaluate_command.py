@@ -17,7 +17,7 @@ from support.tiny_runs import PHASE, tiny
 from typer.testing import CliRunner
 
 from softwarp import cli
-from softwarp.data.embedding_files import load_embeddings, load_labels, load_rows, load_tables
+from softwarp.data.embedding_files import load_embeddings, load_rows, load_tables, read_labels
 from softwarp.evaluation import measure
 from softwarp.metrics import bootstrap_over_classes, clustering_metrics, geometry_metrics, retrieval_metrics
 from softwarp.runs.run import Run
@@ -326,13 +326,13 @@ def test_several_arrays_need_a_key(tmp_path):
         load_embeddings(tmp_path / "a.npz")
     assert load_embeddings(tmp_path / "a.npz", "second").sum() == 0
     with pytest.raises(ValueError, match="`labels`"):
-        load_labels(tmp_path / "a.npz")
+        read_labels(tmp_path / "a.npz")
 
 
 def test_an_archive_called_npy_and_a_damaged_one_are_named(tmp_path):
     with (tmp_path / "a.npy").open("wb") as file:
         np.savez(file, embeddings=np.ones((2, 3)))
-    for load in (load_embeddings, load_labels):
+    for load in (load_embeddings, read_labels):
         with pytest.raises(ValueError, match=r"a\.npy .*\.npz"):
             load(tmp_path / "a.npy")
     np.savez_compressed(tmp_path / "b.npz", embeddings=np.random.default_rng(0).normal(size=(99, 9)))

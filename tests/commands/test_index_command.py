@@ -432,7 +432,7 @@ def test_a_stopped_build_says_how_to_resume(run, tmp_path, monkeypatch):
     def stop(*inputs, **keywords):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("softwarp.index.index.embed_into", stop)
+    monkeypatch.setattr("softwarp.index.updates.embed_into", stop)
     stopped = call("index", run, images, "-o", index)
     assert stopped.exit_code == 130
     assert "To resume: softwarp index RUN -o INDEX" in stopped.stderr

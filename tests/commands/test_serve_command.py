@@ -31,7 +31,7 @@ def started(monkeypatch, index):
         found.append((server.config, sockets[0].getsockname()))
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    monkeypatch.setattr(Index, "model", lambda self: index.__dict__["_model"])
+    monkeypatch.setattr(Index, "model", lambda self: index._model)
     return found
 
 

@@ -13,7 +13,7 @@ from support.pictures import stripes
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.data.splits import fold_classes, given_or_drawn
+from softwarp.data.class_groups import fold_classes, given_or_drawn
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
 from softwarp.training.budget import Pace

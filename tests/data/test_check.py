@@ -6,8 +6,9 @@ from support.pictures import two_broken
 
 from softwarp.data import check
 from softwarp.data.check import Broken, check_images, foresee, roles, sizes
+from softwarp.data.readers import ImageTable
 from softwarp.data.splits import SplitPlan, divide
-from softwarp.data.tables import ImageTable, read_table
+from softwarp.data.tables import read_table
 
 
 @pytest.mark.parametrize("workers", [None, 1, 3])

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pictures import pictures
 
-from softwarp.data.splits import SplitPlan, divide, held_out_images, limit, protocol_line
+from softwarp.data.class_groups import held_out_images
+from softwarp.data.splits import SplitPlan, divide, limit, protocol_line
 from softwarp.data.tables import read_table
 
 ROLES = ("train", "train", "train", "validation", "test")

@@ -12,7 +12,7 @@ from PIL import Image, ImageFile
 from support.pictures import jpeg, noise, truncated
 
 from softwarp.data import decode
-from softwarp.data.decode import KINDS, image_size, open_image, read_content, read_image, reads_heic
+from softwarp.data.decode import FORMAT_OF, image_size, open_image, read_content, read_image, reads_heic
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -191,7 +191,7 @@ def test_a_file_larger_than_any_image_is_not_read(tmp_path):
         read_image(path)
 
 
-@pytest.mark.parametrize(("suffix", "kind"), KINDS.items())
+@pytest.mark.parametrize(("suffix", "kind"), FORMAT_OF.items())
 def test_every_kind_of_image_is_read(tmp_path, suffix, kind):
     assert reads_heic()
     path = tmp_path / f"image{suffix}"

@@ -6,7 +6,8 @@ from support.pictures import jpeg, noise
 
 from softwarp.data.check import check_images
 from softwarp.data.duplicates import Looks, alike, identical
-from softwarp.data.tables import ImageTable, read_table
+from softwarp.data.readers import ImageTable
+from softwarp.data.tables import read_table
 
 
 def photograph(seed, size=(160, 120)):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from support.results import RECIPE
 
-from softwarp.data.embedding_files import load_labels, load_tables
+from softwarp.data.embedding_files import load_tables, read_labels
 from softwarp.faces.pairs import load_pairs
 from softwarp.runs.run import EvaluatedImage, Run
 
@@ -21,8 +21,8 @@ def test_labels_are_cut_at_line_ends_alone(tmp_path):
     (tmp_path / "labels.txt").write_bytes("\r\n".join(names).encode())
     (tmp_path / "labels.csv").write_text("label\n" + "\n".join(names), encoding="utf-8")
     expected = [name.strip() for name in names]
-    assert load_labels(tmp_path / "labels.txt") == expected
-    assert load_labels(tmp_path / "labels.csv") == expected
+    assert read_labels(tmp_path / "labels.txt").classes == expected
+    assert read_labels(tmp_path / "labels.csv").classes == expected
     (tmp_path / "pairs.txt").write_text("Ann\u2028Bo\t1\t2\n", encoding="utf-8")
     assert load_pairs(tmp_path / "pairs.txt")[0][0] == ("Ann\u2028Bo", 1)
 
@@ -31,13 +31,13 @@ def test_an_empty_file_holds_no_labels(tmp_path):
     for name in ("labels.txt", "labels.csv"):
         (tmp_path / name).write_text("\n")
         with pytest.raises(ValueError, match="no labels"):
-            load_labels(tmp_path / name)
+            read_labels(tmp_path / name)
 
 
 def test_a_cell_beyond_the_limit_is_named(tmp_path):
     (tmp_path / "labels.csv").write_text('label\n"' + "x" * (csv.field_size_limit() + 1))
     with pytest.raises(ValueError, match=r"labels\.csv .*131072.*quote"):
-        load_labels(tmp_path / "labels.csv")
+        read_labels(tmp_path / "labels.csv")
 
 
 def embedded(path, names, *, numbers=None):
@@ -87,13 +87,13 @@ def test_names_come_from_every_kind_of_file(tmp_path):
     np.savez(tmp_path / "named.npz", embeddings=points, labels=np.array([1, 0]), classes=np.array(["a", "b"]))
     np.savez(tmp_path / "text.npz", embeddings=points, labels=np.array(["b", "a"]))
     for name in ("named.npz", "text.npz"):
-        assert load_labels(tmp_path / name) == ["b", "a"]
+        assert read_labels(tmp_path / name).classes == ["b", "a"]
     np.savez(tmp_path / "far.npz", embeddings=points, labels=np.array([2, 0]), classes=np.array(["a", "b"]))
     with pytest.raises(ValueError, match=r"far\.npz.* 2, .*`classes` names 2"):
-        load_labels(tmp_path / "far.npz")
+        read_labels(tmp_path / "far.npz")
     run = Run.create(tmp_path / "run", RECIPE)
     arrays = {"embeddings": torch.ones(2, 2), "labels": torch.tensor([7, 3])}
     run.save_embeddings(
         arrays, [EvaluatedImage("x.jpg", "wren", "test", 0), EvaluatedImage("y.jpg", "gull", "test", 1)]
     )
-    assert load_labels(tmp_path / "run" / "embeddings.safetensors") == ["wren", "gull"]
+    assert read_labels(tmp_path / "run" / "embeddings.safetensors").classes == ["wren", "gull"]

@@ -7,8 +7,8 @@ import pytest
 from support.tiny_index import brute_force, vector_index
 
 from softwarp.index.classify import calibrate, classify
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import NewImage
 
 K = 5
 

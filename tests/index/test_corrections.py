@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from support.tiny_index import glyph_index, state, vector_index
 
-from softwarp.index.corrections import Corrections, apply, beside, read_labels
+from softwarp.index.corrections import Corrections, apply, beside, read_corrections
 from softwarp.index.index import Index
 from softwarp.index.remote import _stamp
 
@@ -83,7 +83,7 @@ def test_a_file_that_is_wrong_is_named_and_changes_nothing(tmp_path, head, rows,
 
 def test_other_separators_columns_and_odd_names_are_read(tmp_path):
     written(tmp_path / "labels.csv", "3;a.jpg; wren ", "4;a.jpg;wren", head="id;Path;Label")
-    assert read_labels(tmp_path / "labels.csv") == {"a.jpg": "wren"}
+    assert read_corrections(tmp_path / "labels.csv") == {"a.jpg": "wren"}
     (tmp_path / "index").mkdir()
     kept = Corrections(tmp_path / "index")
     kept.put(ODD, ODD)

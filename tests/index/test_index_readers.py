@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from support.tiny_index import vector_index
 
+from softwarp.index import store
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import IndexStore, NewImage
 from softwarp.serve.live import LiveIndex
 
 SCRIPT = Path(__file__).parents[1] / "support" / "readers_and_writer.py"
@@ -98,18 +99,18 @@ def test_what_no_reader_holds_is_deleted_by_the_next_writer(tmp_path):
     assert writer.store.table.execute("SELECT COUNT(*) FROM thumbnails") == [(len(writer),)]
 
 
-@pytest.mark.parametrize("step", ["_map", "_hold_search"])
+@pytest.mark.parametrize("step", ["map_rows", "map_whole"])
 def test_what_is_exchanged_while_an_index_is_being_opened(tmp_path, monkeypatch, step):
     filled(tmp_path, "hnsw")
-    writer, opened, whole = Index.open(tmp_path), [], getattr(IndexStore, step)
+    writer, opened, whole = Index.open(tmp_path), [], getattr(store, step)
 
-    def interrupted(store, *inputs):
-        if store is not writer.store and not opened:
+    def interrupted(*inputs):
+        if not opened:
             opened.append(1)
             remove_many(writer)
-        return whole(store, *inputs)
+        return whole(*inputs)
 
-    monkeypatch.setattr(IndexStore, step, interrupted)
+    monkeypatch.setattr(store, step, interrupted)
     reader = Index.open(tmp_path)
     assert opened
     remove_few(writer)

@@ -6,7 +6,8 @@ import threading
 import numpy as np
 import pytest
 
-from softwarp.index.store import IndexStore, NewImage
+from softwarp.index.images import NewImage
+from softwarp.index.store import IndexStore
 
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)
 ITEMS = [NewImage(f"{row}.jpg", "ab"[row % 2], bytes([row] * 16), b"jpeg%d" % row) for row in range(4)]

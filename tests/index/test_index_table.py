@@ -9,8 +9,9 @@ import pytest
 from support.tiny_index import vector_index
 
 from softwarp.index import table as index_table
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import IndexStore, NewImage
+from softwarp.index.store import IndexStore
 from softwarp.index.table import TABLE, SqliteFile
 
 # Looks at everything in copies of an index, in each of which a page is zero.
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from softwarp.index.store import NewImage
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
 
 whole, told, pages = Path(sys.argv[1]), 0, 0

@@ -14,10 +14,10 @@ from support.tiny_index import brute_force, tiny_model, vector_index
 
 from softwarp.index import qdrant as remote_qdrant
 from softwarp.index import remote
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
 from softwarp.index.postgres import pattern_of
 from softwarp.index.remote import open_remote, push
-from softwarp.index.store import NewImage
 
 pytest.importorskip("qdrant_client", reason="needs qdrant-client: pip install 'softwarp[qdrant]'")
 pytest.importorskip("pgvector", reason="needs pgvector: pip install 'softwarp[postgres]'")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support.tiny_index import glyph_index, vector_index
 
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import NewImage
 from softwarp.serve import lookup
 
 
@@ -49,7 +49,7 @@ def test_a_search_is_one_statement(index, queries, k):
 
 def test_a_page_of_hits_is_one_statement(index):
     def page():
-        lookup.nearest(index, index.vectors[0], 10, {}, digest="")
+        lookup.find_nearest(index, index.vectors[0], 10, {}, digest="")
 
     assert len(statements(index, page)) == 1
     index.items  # noqa: B018  # which an index reads once

@@ -24,8 +24,8 @@ from softwarp.data.glyphs import BASELINE, FONT_SIZE, SIZE, load_glyphs
 from softwarp.index import embed_files
 from softwarp.index import faiss_index as index_faiss
 from softwarp.index import updates as index_updates
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import NewImage
 from softwarp.studies.demo import demo_recipes
 from softwarp.training.train import train_recipe
 

@@ -13,7 +13,7 @@ from softwarp.losses import card_of
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.files import find_recipe, read_recipe, read_settings, recipe_names
 from softwarp.recipe.schema import parse_recipe
-from softwarp.runs.run import Counts
+from softwarp.runs.result import Counts
 from softwarp.training.schedule import factor
 from softwarp.training.train import train_recipe
 

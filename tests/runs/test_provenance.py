@@ -16,8 +16,7 @@ from softwarp.losses import LOSSES, WarpedSoftmaxLoss, build_loss
 from softwarp.losses.contract import class_vectors_of
 from softwarp.metrics import retrieval_metrics
 from softwarp.runs import provenance
-from softwarp.runs.provenance import RULES, code, outdated
-from softwarp.runs.run import environment
+from softwarp.runs.provenance import RULES, code, environment, outdated
 from softwarp.training.train import train_recipe, training
 
 
@@ -206,3 +205,7 @@ def test_a_rule_that_gives_other_values_has_another_number(rule):
         "class_vectors": class_vectors,
     }[rule]()
     assert (RULES[rule], found) == GIVEN[rule]
+
+
+def test_the_environment_names_versions():
+    assert environment()["packages"]["torch"] == torch.__version__.split("+")[0]

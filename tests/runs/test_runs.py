@@ -11,7 +11,7 @@ from support.results import RECIPE, finished_run, result
 
 from softwarp.recipe.overrides import write_out
 from softwarp.recipe.schema import parse_recipe
-from softwarp.runs.run import EvaluatedImage, Run, environment
+from softwarp.runs.run import EvaluatedImage, Run
 
 ODD = EvaluatedImage("c/\udcff.jpg", "c", "gallery", 0)  # a name that is not UTF-8
 
@@ -153,10 +153,6 @@ class _Evil:
         return print, ("ran",)
 
 
-def test_the_environment_names_versions():
-    assert environment()["packages"]["torch"] == torch.__version__.split("+")[0]
-
-
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
     run, generator = Run.create(tmp_path, RECIPE), random.Random(0)
     weights = torch.arange(5000.0)
@@ -195,22 +191,6 @@ def test_a_second_process_is_kept_out_until_the_first_has_died(tmp_path):
         with Run(tmp_path).locked():
             pass
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("content", "cause"),
-    [
-        ("{}", "schema|name"),
-        ('{"schema": 2}', "schema"),
-        ("[1, 2", "JSON"),
-        ('{"rows": []}', "rows|name"),
-    ],
-)
-def test_a_result_of_another_shape_is_one_line(tmp_path, content, cause):
-    run = finished_run(tmp_path)
-    (tmp_path / "result.json").write_text(content)
-    with pytest.raises(ValueError, match=rf"result\.json.*({cause}).*--fresh"):
-        run.result()
 
 
 def test_a_disk_that_takes_no_more_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeypatch):

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from support.pictures import noise
 from support.tiny_index import brute_force, glyph_index, vector_index
 
-from softwarp.data.decode import KINDS, reads_heic
+from softwarp.data.decode import FORMAT_OF, reads_heic
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import NewImage
 from softwarp.serve.app import create_app
 from softwarp.serve.limits import Limits
 
@@ -172,7 +172,7 @@ def test_what_is_no_image_is_refused(client, content, status, cause):
     assert cause in refused.json()["detail"]
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS.values())))
+@pytest.mark.parametrize("kind", sorted(set(FORMAT_OF.values())))
 def test_every_kind_of_image_that_an_index_takes_is_taken(client, kind):
     assert reads_heic()
     answer = upload(client, encoded(noise(64, 64), kind))

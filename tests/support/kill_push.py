@@ -17,9 +17,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from softwarp.events import Progress
 from softwarp.index import remote
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
 from softwarp.index.remote import open_remote, push
-from softwarp.index.store import NewImage
 from support.databases import databases
 from support.tiny_index import vector_index
 

@@ -14,8 +14,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import NewImage
 from support.tiny_index import brute_force
 
 DIMENSIONS, K = 8, 10

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from softwarp.recipe.schema import parse_recipe
-from softwarp.runs.run import Counts, Result, Run
+from softwarp.runs.result import Counts, Result
+from softwarp.runs.run import Run
 
 RECIPE = parse_recipe(
     {

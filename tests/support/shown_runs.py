@@ -2,7 +2,8 @@
 
 import torch
 
-from softwarp.runs.run import Counts, EvaluatedImage, Run
+from softwarp.runs.result import Counts
+from softwarp.runs.run import EvaluatedImage, Run
 from support.pictures import jpeg, noise
 from support.results import result
 from support.tiny_runs import PHASE, tiny

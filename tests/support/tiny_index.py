@@ -5,8 +5,8 @@ import torch
 from PIL import Image
 
 from softwarp.data.glyphs import STYLES, load_glyphs
+from softwarp.index.images import NewImage
 from softwarp.index.index import Index
-from softwarp.index.store import NewImage
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
 

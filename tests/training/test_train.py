@@ -19,7 +19,8 @@ from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import change_loss, write_out
 from softwarp.recipe.schema import OptimizerPart, parse_recipe
-from softwarp.runs.run import Counts, Run
+from softwarp.runs.result import Counts
+from softwarp.runs.run import Run
 from softwarp.studies.demo import demo_recipes
 from softwarp.training.job import State, build_optimizer
 from softwarp.training.train import BlowUpError, StoppedError, train_recipe

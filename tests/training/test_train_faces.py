@@ -19,7 +19,7 @@ from softwarp.losses import build_loss
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import dump_recipe
 from softwarp.recipe.schema import OptimizerPart, Phase, parse_recipe
-from softwarp.runs.run import Counts
+from softwarp.runs.result import Counts
 from softwarp.training import train as training
 from softwarp.training.job import build_optimizer
 from softwarp.training.schedule import factor

@@ -27,7 +27,8 @@ from softwarp.events import Drawn
 from softwarp.models.adding_weights import add_weights
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.schema import parse_recipe
-from softwarp.runs.run import Counts, Run
+from softwarp.runs.result import Counts
+from softwarp.runs.run import Run
 from softwarp.training.follow import tell_download
 from softwarp.training.job import Job
 from softwarp.training.own_recipe import settings_for

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from softwarp.data.check import Prospect
     from softwarp.data.duplicates import Looks
-    from softwarp.data.tables import ImageTable
+    from softwarp.data.readers import ImageTable
 
 COPIES = 20  # pairs that are named of each kind
 LARGEST, SMALLEST = 12, 6  # classes that are shown, if there are many

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from softwarp.data.tables import ImageTable
+    from softwarp.data.readers import ImageTable
 
 app = typer.Typer(
     help="Pack faces into shards for training, and draw pairs to verify.",

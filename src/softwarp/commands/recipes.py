@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from softwarp.data.tables import ImageTable as ImageTable
+    from softwarp.data.readers import ImageTable as ImageTable
     from softwarp.recipe.schema import Recipe
 
 Words = Annotated[

@@ -91,7 +91,7 @@ def run_study(
     from softwarp.figures import write_drawing
     from softwarp.files import write_json
     from softwarp.report.claims import OUR_READING
-    from softwarp.runs.run import environment
+    from softwarp.runs.provenance import environment
     from softwarp.tables import write_table
 
     with bars_until_stopped(folder) as on_event:

@@ -12,7 +12,7 @@ from softwarp.commands.recipes import Depth, Words, protocol_of, recipe_of_words
 from softwarp.files import printable
 
 if TYPE_CHECKING:
-    from softwarp.data.tables import ImageTable as ImageTable
+    from softwarp.data.readers import ImageTable as ImageTable
     from softwarp.recipe.schema import DataPart
     from softwarp.runs.repeats import Repeats
     from softwarp.tables import Table

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softwarp.data.decode import decode_image, read_content
+from softwarp.data.class_groups import Positions
+from softwarp.data.decode import decode_image
 from softwarp.data.duplicates import Looks
-from softwarp.data.splits import Division, Judged, Positions, SplitPlan, divide, protocol_line
-from softwarp.data.tables import ImageTable
+from softwarp.data.readers import ImageTable
+from softwarp.data.splits import Division, Judged, SplitPlan, divide, protocol_line
 
 BLOCK = 1024  # images submitted at a time, so that an interrupt need not wait for the rest
 
@@ -24,7 +25,7 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Side:
+class Group:
     """The classes that train, or that are judged: their names and number of images."""
 
     classes: tuple[str, ...]
@@ -39,8 +40,8 @@ class Prospect:
     """
 
     split: Judged
-    trained: Side | None
-    judged: Side | None
+    trained: Group | None
+    judged: Group | None
     refusal: str | None
     protocol: str = ""
     note: str = ""
@@ -65,11 +66,8 @@ def check_images(
     def check(position: int) -> Broken | None:
         path = table.paths[position]
         try:
-            if table.pack is None:
-                content, name = read_content(table.root / path), str(table.root / path)
-            else:
-                content, name = table.pack.read(position), path
-            image = decode_image(content, name)
+            content = table.content(position)
+            image = decode_image(content, path if table.pack else str(table.root / path))
             if looks is not None:
                 looks.add(position, content, image)
         except (ValueError, OSError) as error:
@@ -103,8 +101,8 @@ def foresee(table: ImageTable, broken: Sequence[Broken], split: Judged) -> Prosp
         judged = np.union1d(division.queries, division.gallery)
     return Prospect(
         split,
-        _side(table, division.train),
-        _side(table, judged),
+        _group(table, division.train),
+        _group(table, judged),
         refusal,
         protocol_line(division, table.labels, split),
         division.note,
@@ -132,9 +130,9 @@ def sizes(table: ImageTable) -> dict[str, int]:
     return dict(zip(table.names, counts.tolist(), strict=True))
 
 
-def _side(table: ImageTable, items: Positions) -> Side:
+def _group(table: ImageTable, items: Positions) -> Group:
     classes = np.unique(table.labels[items]).tolist()
-    return Side(tuple(table.names[label] for label in classes), len(items))
+    return Group(tuple(table.names[label] for label in classes), len(items))
 
 
 def _unusable(table: ImageTable, broken: Sequence[Broken], division: Division) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from softwarp.data.readers import SPLIT_NAMES
-from softwarp.data.walk import some
+from softwarp.data.walk import above, some
 from softwarp.files import printable
 
 DEEPEST = 3  # levels that a note offers
@@ -24,7 +24,7 @@ def class_of(path: str, *, depth: int | None, splits: bool) -> str | None:
         splits: whether top folders named train, val or test are splits, which do not belong to the class.
     """
     if path.startswith("/"):
-        return PurePosixPath(path).parent.name or None  # outside of the root
+        return PurePosixPath(path).parent.name or None  # the file lies outside of the root
     folders = path.split("/")[:-1]
     if splits and folders and folders[0].lower() in SPLIT_NAMES:
         del folders[0]
@@ -96,20 +96,10 @@ def nesting_notes(classes: Sequence[str]) -> list[str]:
             "but a camera, a day or the like, choose a --depth above it"
         )
     known = {*classes}
-    mixed = sorted({up for name in classes for up in _above(name) if up in known})
+    mixed = sorted({up for name in classes for up in above(name) if up in known})
     if mixed:
         notes.append(
             f"folders with images and with classes inside, each a class of its own: {len(mixed):,} "
             f"({some(mixed)})"
         )
     return notes
-
-
-def _above(name: str) -> list[str]:
-    """The folders around one, from the outermost.
-
-    >>> _above("Fruit/Apple/Gala")
-    ['Fruit', 'Fruit/Apple']
-    """
-    folders = name.split("/")
-    return ["/".join(folders[:level]) for level in range(1, len(folders))]

@@ -20,7 +20,8 @@ from torchvision.transforms.v2 import functional
 from softwarp.data.images import Batch
 from softwarp.data.sources import Images
 
-Corruption = Callable[[Tensor, int, np.random.Generator], Tensor]  # bytes [C, H, W], severity 1 to 5
+# Takes an image, bytes [C, H, W], and a severity from 1 to 5.
+Corruption = Callable[[Tensor, int, np.random.Generator], Tensor]
 SEVERITIES = (1, 2, 3, 4, 5)
 
 

@@ -8,14 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from softwarp.data.readers import SPLIT_NAMES, Listing, by_name
-from softwarp.data.walk import scan
+from softwarp.data.readers import SPLIT_NAMES, ImageTable, named_table
+from softwarp.data.walk import entries_of
 from softwarp.files import printable
 
 COLUMNS = {"path": ("path", "image", "file", "filename"), "label": ("label",), "split": ("split",)}
 
 
-def read_csv(root: Path) -> Listing:
+def read_csv(root: Path) -> ImageTable:
     """Return the images that a CSV file lists; paths start from its folder."""
     file = find_csv(root)
     folder = file.parent.absolute()
@@ -43,14 +43,14 @@ def read_csv(root: Path) -> Listing:
     if not seen:
         raise ValueError(f"{file} lists no images; write one line `path,label` per image below the header")
     paths, labels, splits = zip(*seen.values(), strict=True)
-    return by_name(file.parent, paths, labels, splits if "split" in columns else None, notes)
+    return named_table(file.parent, paths, labels, splits if "split" in columns else None, notes)
 
 
 def find_csv(root: Path) -> Path:
     """Return a CSV file, given itself or by the folder that holds no other."""
     if not root.is_dir():
         return root
-    with scan(root) as entries:
+    with entries_of(root) as entries:
         named = (entry for entry in entries if entry.name.lower().endswith(".csv"))
         files = sorted(entry.name for entry in named if entry.is_file())  # a pipe would be waited for
     if len(files) != 1:

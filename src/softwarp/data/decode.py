@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 # The images that are taken from folders and uploads: suffix in lower case -> Pillow's name of the format.
-KINDS = {
+FORMAT_OF = {
     ".avif": "AVIF",
     ".bmp": "BMP",
     ".gif": "GIF",
@@ -29,8 +29,8 @@ KINDS = {
     ".tiff": "TIFF",
     ".webp": "WEBP",
 }
-SUFFIXES = frozenset(KINDS)
-LARGEST_FILE = 1 << 30  # bytes: what Pillow agrees to decode is smaller even without compression
+SUFFIXES = frozenset(FORMAT_OF)
+LARGEST_FILE = 1 << 30  # bytes; whatever Pillow agrees to decode is smaller, even uncompressed
 HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")  # brands in a file's head
 NO_HEIC = "a HEIC image; to read it: pip install 'softwarp[heic]'"
 # System errors caused by the file itself: missing, not allowed, a folder, a link to itself, bad sectors.

@@ -87,7 +87,7 @@ def download(
     known = _archive(name)
     if is_there(name, to):
         return to / known.folder
-    sums: dict[str, str | None] = {"sha256": sha256, "md5": md5} if sha256 or md5 else {"md5": known.md5}
+    sums = {kind: each for kind, each in (("sha256", sha256), ("md5", md5)) if each} or {"md5": known.md5}
     report = progress or (lambda step, done, total: None)
     to.mkdir(parents=True, exist_ok=True)
     archive = to / known.file
@@ -167,10 +167,8 @@ def _extent(response: Any, have: int) -> tuple[int, int | None]:
     return 0, int(length) if length else None  # a server without ranges sends the whole file
 
 
-def _verify(file: Path, sums: dict[str, str | None], report: Report) -> None:
+def _verify(file: Path, sums: dict[str, str], report: Report) -> None:
     for kind, expected in sums.items():
-        if expected is None:
-            continue
         digest, done, total = hashlib.new(kind, usedforsecurity=False), 0, file.stat().st_size
         with file.open("rb") as content:
             while chunk := content.read(CHUNK):

@@ -1,8 +1,8 @@
 """Copies among the images of a table: the same files, and images that look the same; in linear memory.
 
-Files are compared by a hash of their content. Images look the same, like resized or re-encoded copies, if
-16 x 16 grey pixels of them, brought to mean 0 and length 1, are closer than NEAR: wider than
-most re-encoded and resized copies of photographs, much narrower than any two different photographs.
+Files are compared by a hash of their content. Images look the same if their 16 x 16 grey pixels, brought to
+mean 0 and length 1, are closer than NEAR. Most resized and re-encoded copies of a photograph are closer than
+that, and any two different photographs are much further apart.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
-from softwarp.data.tables import ImageTable
+from softwarp.data.readers import ImageTable
 
 SIDE = 16
 NEAR = 0.15
 FLAT = 3.0  # grey levels: images with a smaller deviation show nothing that could be compared
-NEIGHBOURS = 9  # looked at for each image, itself among them
-DIRECTIONS = 12  # along which neighbours are searched; distances are never larger there
+NEIGHBOURS = 9  # images looked at for each image, which is one of them itself
+DIRECTIONS = 12  # neighbours are searched along these; distances are never larger there
 
 Pair = tuple[str, str]
 

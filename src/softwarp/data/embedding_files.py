@@ -24,7 +24,7 @@ Tables = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelFile:
     """The class of each row, as text, and whether that is a name or only a number counted in one file."""
 
     path: Path
@@ -40,7 +40,7 @@ def load_tables(
     queries: Path | None,
     key: str | None,
 ) -> Tables:
-    """Embeddings, labels, gallery and its labels from the files that a user names."""
+    """Return embeddings, labels, gallery and its labels from the files that a user names."""
     if queries is not None and gallery is not None:
         raise ValueError("--queries splits one table into queries and gallery; omit --gallery or --queries")
     if gallery is None and gallery_labels is not None:
@@ -70,7 +70,7 @@ def _holder(path: Path, option: str) -> Path:
     return path
 
 
-def _check_length(labels: Labels, points: Tensor) -> None:
+def _check_length(labels: LabelFile, points: Tensor) -> None:
     if len(labels.classes) != len(points):
         raise ValueError(
             f"{labels.path} has {len(labels.classes)} labels for {len(points)} embeddings; "
@@ -78,11 +78,11 @@ def _check_length(labels: Labels, points: Tensor) -> None:
         )
 
 
-def check_same_names(queries: Labels, gallery: Labels) -> None:
-    """Nothing, or a ValueError if the classes of two files cannot be known to be the same.
+def check_same_names(queries: LabelFile, gallery: LabelFile) -> None:
+    """Raise a ValueError if the classes of two files cannot be known to be the same.
 
     Names mean the same in every file. Numbers without names were counted in one file; only if both files
-    have the same ones, they are taken to mean the same.
+    have the same numbers are these taken to mean the same.
     """
     if (queries.named and gallery.named) or set(queries.classes) == set(gallery.classes):
         return
@@ -99,7 +99,7 @@ def check_same_names(queries: Labels, gallery: Labels) -> None:
 
 
 def load_embeddings(path: Path, key: str | None = None) -> Tensor:
-    """Embeddings [N, D] from .npy, .npz or .safetensors; `key` names the array if a file holds several."""
+    """Return embeddings [N, D] of .npy, .npz or .safetensors; `key` names the array if there are several."""
     _check_file(path, (".npy", ".npz", ".safetensors"), "embeddings")
     if path.suffix == ".npy":
         array = _read_array(path)
@@ -112,17 +112,12 @@ def load_embeddings(path: Path, key: str | None = None) -> Tensor:
     return torch.from_numpy(array.astype(np.float32 if exact else np.float64))
 
 
-def load_labels(path: Path) -> list[str]:
-    """One label per row, as text: .npy, .txt (one per line), .csv (column `label` or the only one).
+def read_labels(path: Path) -> LabelFile:
+    """Return one label per row, as text: .npy, .txt (one per line), .csv (column `label` or the only one).
 
     An .npz or .safetensors file of embeddings may hold them as its array `labels`; if these are numbers, its
     array `classes` may name them, as in the files of `softwarp embed`.
     """
-    return read_labels(path).classes
-
-
-def read_labels(path: Path) -> Labels:
-    """The labels of `load_labels`, and whether they are names."""
     _check_file(path, (".npy", ".csv", ".txt", ".npz", ".safetensors"), "labels")
     named = path.suffix in (".txt", ".csv")
     if named:
@@ -136,11 +131,11 @@ def read_labels(path: Path) -> Labels:
         raise ValueError(f"{path} holds no labels")
     if "" in classes:
         raise ValueError(f"{path}: the label of row {classes.index('')} is empty; give every row a class")
-    return Labels(path, classes, named)
+    return LabelFile(path, classes, named)
 
 
 def number_labels(*tables: list[str]) -> list[Tensor]:
-    """The same label, the same number, across tables.
+    """Return numbers for labels: the same one for the same label in any of the tables.
 
     >>> number_labels(["wren", "gull"], ["gull"])
     [tensor([1, 0]), tensor([0])]
@@ -150,9 +145,9 @@ def number_labels(*tables: list[str]) -> list[Tensor]:
 
 
 def load_rows(path: Path, count: int) -> Tensor:
-    """Row numbers, each once, of a table of `count` rows, from .npy or .txt: which embeddings are queries."""
+    """Return the row numbers in an .npy or .txt file, each once and below `count`: the queries."""
     try:
-        rows = torch.tensor([int(label) for label in load_labels(path)])
+        rows = torch.tensor([int(label) for label in read_labels(path).classes])
     except ValueError as error:
         raise ValueError(f"{path} must hold row numbers, one per line ({error})") from None
     wrong = rows[(rows < 0) | (rows >= count)]
@@ -182,7 +177,7 @@ def _read_numpy(path: Path) -> Any:
 
 
 def _check_promises(path: Path) -> None:
-    """Nothing, or a ValueError where a header promises more than follows: NumPy would make room for it."""
+    """Raise a ValueError if a header promises more than follows: NumPy would make room for it."""
     if not is_zipfile(path):
         with path.open("rb") as stream:
             _check_promise(stream, path.stat().st_size)

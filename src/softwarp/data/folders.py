@@ -6,11 +6,11 @@ from pathlib import Path
 
 from softwarp.data.classes import class_of, nesting_notes, split_folders, splits_in_classes
 from softwarp.data.decode import SUFFIXES
-from softwarp.data.readers import SPLIT_NAMES, Listing, by_name
-from softwarp.data.walk import Tree, is_text, read_tree, some
+from softwarp.data.readers import SPLIT_NAMES, ImageTable, named_table
+from softwarp.data.walk import Tree, above, is_text, read_tree, some
 
 
-def read_folder(root: Path, depth: int | None = None) -> Listing:
+def read_folder(root: Path, depth: int | None = None) -> ImageTable:
     """Return the images of root/<class>, or of root/<split>/<class>; each folder with images is a class.
 
     Args:
@@ -40,7 +40,7 @@ def read_folder(root: Path, depth: int | None = None) -> Listing:
     notes = _notes(tree, loose, beside, _empty(tree, images))
     if depth is None:
         notes += nesting_notes(sorted({*names}))
-    return by_name(root, paths, names, [splits[top] for top in tops] if splits else None, notes)
+    return named_table(root, paths, names, [splits[top] for top in tops] if splits else None, notes)
 
 
 def _refuse_half_named(
@@ -82,9 +82,9 @@ def _refuse_splits_in_classes(root: Path, names: Sequence[str]) -> None:
 
 def _empty(tree: Tree, images: Sequence[str]) -> list[str]:
     """The outermost folders without images in them or below."""
-    filled = {"/".join(path.split("/")[:level]) for path in images for level in range(path.count("/") + 1)}
+    filled = {folder for path in images for folder in above(path)}
     empty = [path for path in tree.folders if path not in filled and is_text(path)]
-    return [path for path in empty if path.rpartition("/")[0] in filled or "/" not in path]
+    return [path for path in empty if "/" not in path or path.rpartition("/")[0] in filled]
 
 
 def _notes(tree: Tree, loose: Sequence[str], beside: Sequence[str], empty: Sequence[str]) -> list[str]:
@@ -120,12 +120,7 @@ def _top(path: str) -> str:
 
 def _not_text(path: str) -> str:
     """The outermost folder, or the file, whose name is not UTF-8."""
-    folders = path.split("/")
-    return next(
-        place
-        for place in ("/".join(folders[:level]) for level in range(1, len(folders) + 1))
-        if not is_text(place)
-    )
+    return next(place for place in (*above(path), path) if not is_text(place))
 
 
 def _words(name: str) -> set[str]:

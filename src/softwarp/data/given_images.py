@@ -92,7 +92,7 @@ def _check(image: Any, place: int) -> None:
 
 
 def _check_array(image: NDArray[Any], place: int) -> None:
-    """Nothing, or a ValueError that says how to turn an array into bytes [H, W, 3]."""
+    """Raise a ValueError that says how to turn an array into bytes [H, W, 3], unless it is that."""
     shape = list(image.shape)
     if image.dtype != np.uint8:
         scaled = "(255 * image).round()" if image.dtype.kind == "f" else "image"

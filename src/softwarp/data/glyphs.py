@@ -9,6 +9,7 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -146,8 +147,5 @@ def _read(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def _keep(path: Path, images: NDArray[np.uint8], codes: NDArray[np.int64]) -> None:
-    try:
-        with atomic_write(path) as file:
-            np.savez_compressed(file, images=images, codes=codes)
-    except OSError:  # without a cache it is only slower
-        pass
+    with suppress(OSError), atomic_write(path) as file:  # without a cache it is only slower
+        np.savez_compressed(file, images=images, codes=codes)

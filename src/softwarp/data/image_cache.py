@@ -1,7 +1,7 @@
 """Images decoded and resized once, kept in one flat file of bytes.
 
 A cache is two files: `<key>.pixels`, all images [height, width, 3] one after the other, and `<key>.npz`, with
-the start, shape and checksum of each, and why it could not be decoded, if so. The key is a hash of the image
+the start, shape and checksum of each, or why it could not be decoded. The key is a hash of the image
 files and of the settings. The index is written last: pixels without an index are not a cache. Each use renews
 its time; a cache unused for a month is removed when a new one is made.
 
@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
-from softwarp.data.decode import KINDS, OF_THE_FILE, open_image, read_image, reads_heic
+from softwarp.data.decode import FORMAT_OF, OF_THE_FILE, open_image, read_image, reads_heic
 from softwarp.data.images import slimmed
 from softwarp.files import atomic_write, cache_folder
 
-HEIC_SUFFIXES = frozenset(suffix for suffix, kind in KINDS.items() if kind == "HEIF")
+HEIC_SUFFIXES = frozenset(suffix for suffix, kind in FORMAT_OF.items() if kind == "HEIF")
 FORMAT = 2  # raise it when the files or their pixels change
 UNUSED = 30 * 24 * 3600  # seconds after which a cache is removed
 
@@ -46,9 +46,8 @@ CAUSES = {  # why an OSError was raised
     errno.EPERM: "no write permission",
     errno.EROFS: "no write permission",
 }
-OURS = re.compile(
-    r"[0-9a-f]{32}\.(npz|pixels)|\.[0-9a-f]{32}\.(npz|pixels)\.\w+"
-)  # a cache, or what a killed process left of one
+# A cache, or what a killed process left of one.
+OURS = re.compile(r"[0-9a-f]{32}\.(npz|pixels)|\.[0-9a-f]{32}\.(npz|pixels)\.\w+")
 
 Value = TypeVar("Value")
 
@@ -152,7 +151,7 @@ def checksum(pixels: NDArray[np.uint8]) -> int:
 def _key(files: Sequence[Path], shorter_side: int, workers: int) -> str:
     settings: dict[str, Any] = {"format": FORMAT, "shorter_side": shorter_side, "pillow": version("pillow")}
     if any(path.suffix.lower() in HEIC_SUFFIXES for path in files):
-        settings["heic"] = reads_heic()  # once it is installed, they are broken no longer
+        settings["heic"] = reads_heic()  # once pillow-heif is installed, these files are no longer broken
     whole = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
     for digest in _in_order(_digest, files, workers):
         whole.update(digest)
@@ -179,22 +178,14 @@ def _make(
         with atomic_write(_index_path(pixels)) as index_file, atomic_write(pixels) as pixel_file:
             images = _in_order(partial(_decode, shorter_side=shorter_side), files, workers)
             index = _write_pixels(pixel_file, images, advance)
-            np.savez(
-                index_file,
-                starts=index["starts"],
-                shapes=index["shapes"],
-                sums=index["sums"],
-                causes=index["causes"],
-            )
-            index_file.flush()  # so that a full disk is noticed before either file is in place
+            np.savez(index_file, **index)  # type: ignore[arg-type]
+            index_file.flush()  # a full disk is noticed before either file is in place
     except OSError as error:
         if error.errno not in CAUSES:
             raise
-        cause, cure = (
-            CAUSES[error.errno],
-            "choose another folder (SOFTWARP_CACHE) or turn it off (data.cache=false)",
-        )
-        raise OSError(error.errno, f"{cause} for the image cache; {cure}", str(pixels)) from error
+        cure = "choose another folder (SOFTWARP_CACHE) or turn it off (data.cache=false)"
+        why = f"{CAUSES[error.errno]} for the image cache; {cure}"
+        raise OSError(error.errno, why, str(pixels)) from error
 
 
 def _remove_unused(folder: Path) -> None:
@@ -210,28 +201,22 @@ def _write_pixels(
     file: IO[bytes], images: Iterator[NDArray[np.uint8] | str], advance: Callable[[], None] | None
 ) -> dict[str, NDArray[Any]]:
     """Write the images one after the other; return their index, with the cause for a broken one."""
-    shapes: list[tuple[int, int]] = []
-    sums: list[int] = []
-    causes: list[str] = []
+    rows: list[tuple[tuple[int, int], int, str]] = []
     for image in images:
         if isinstance(image, str):
-            causes.append(image)
-            shapes.append((0, 0))
-            sums.append(0)
+            rows.append(((0, 0), 0, image))
         else:
-            causes.append("")
-            shapes.append(image.shape[:2])
-            sums.append(checksum(image))
+            rows.append((image.shape[:2], checksum(image), ""))
             file.write(image.data)
         if advance is not None:
             advance()
-    table = np.array(shapes, np.int64).reshape(-1, 2)
-    sizes = table.prod(1) * 3
+    shapes = np.array([shape for shape, _, _ in rows], np.int64).reshape(-1, 2)
+    sizes = shapes.prod(1) * 3
     return {
         "starts": sizes.cumsum() - sizes,
-        "shapes": table,
-        "sums": np.array(sums, np.uint64),
-        "causes": np.array(causes, np.str_),
+        "shapes": shapes,
+        "sums": np.array([total for _, total, _ in rows], np.uint64),
+        "causes": np.array([cause for _, _, cause in rows], np.str_),
     }
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.check import Broken, check_images
-from softwarp.data.decode import read_content
+from softwarp.data.class_groups import given_or_drawn
+from softwarp.data.readers import ImageTable
 from softwarp.data.shards import SHARD_SIZE, check_free, write_shards
-from softwarp.data.splits import SplitPlan, divide, given_or_drawn
-from softwarp.data.tables import ImageTable
+from softwarp.data.splits import SplitPlan, divide
 
 
 def pack_faces(
@@ -31,29 +31,14 @@ def pack_faces(
         advance: called for each image that was written.
     """
     check_free(output)
-    splits = np.array(given_or_drawn(table.labels, table.splits))
+    splits = given_or_drawn(table.labels, table.splits)
     broken = check_images(table, advance=checked)
     lost = {image.path for image in broken}
     kept = np.array([path not in lost for path in table.paths])
     if not kept.any():
         raise ValueError(f"no image in {table.root} can be read; nothing was packed")
-    positions = np.flatnonzero(kept)
-
-    def read(item: int) -> bytes:
-        position = int(positions[item])
-        if table.pack is not None:
-            return table.pack.read(position)
-        return read_content(table.root / table.paths[position])
-
     written = write_shards(
-        output,
-        [table.paths[position] for position in positions.tolist()],
-        read,
-        table.labels[positions],
-        table.names,
-        splits[positions].tolist(),
-        shard_size=shard_size,
-        advance=advance,
+        output, table, np.flatnonzero(kept).tolist(), splits, shard_size=shard_size, advance=advance
     )
     return written, broken
 

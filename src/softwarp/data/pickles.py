@@ -141,7 +141,7 @@ def _plain(value: Any, done: dict[int, Any], room: list[int]) -> Any:
     if not isinstance(value, list | tuple | _Named | _Mark):
         return value
     if id(value) not in done:
-        done[id(value)] = _Mark  # until it is known
+        done[id(value)] = _Mark  # stands for the value until that is known
         if isinstance(value, list | tuple):
             done[id(value)] = type(value)([_plain(each, done, room) for each in value])
         elif isinstance(value, _Named):

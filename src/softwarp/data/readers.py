@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from softwarp.data.decode import read_content
 
 SPLITS = ("train", "validation", "test", "query", "gallery")
 SPLIT_NAMES = {split: split for split in SPLITS} | {  # common names, in lower case
@@ -28,46 +31,55 @@ class Pack(Protocol):
     def name(self, position: int) -> str: ...
 
 
-class Listing(NamedTuple):
-    """What a source lists; whether the images exist is not checked."""
+@dataclass(frozen=True)
+class ImageTable:
+    """The images of a data set: their files, classes and splits, as a source lists them."""
 
     root: Path
-    paths: Sequence[str]  # relative to root, with forward slashes; those of a CSV file may be absolute
-    labels: Sequence[int]  # the position of an image's class in `names`
-    names: Sequence[str]
-    splits: Sequence[str] | None  # one per image; None if the source has none
-    notes: Sequence[str] = ()  # what was left out, one line each
+    paths: tuple[str, ...]  # relative to root, with forward slashes; those of a CSV file may be absolute
+    labels: NDArray[np.int64]  # the position of an image's class in `names`
+    names: tuple[str, ...]
+    splits: tuple[str, ...] | None  # one of SPLITS per image; None if the source has none
+    notes: tuple[str, ...] = ()  # what was left out or is missing, one line each
     pack: Pack | None = None  # holds the images, if they are not files of their own
     shards: NDArray[np.int32] | None = None  # the file of the pack that each image is in, if there are many
 
+    def content(self, position: int) -> bytes:
+        """Return the bytes of an image file; a ValueError names it if it cannot be read."""
+        if self.pack is not None:
+            return self.pack.read(position)
+        return read_content(self.root / self.paths[position])
 
-def by_name(
+
+def named_table(
     root: Path,
     paths: Sequence[str],
     classes: Sequence[str],
     splits: Sequence[str] | None,
     notes: Sequence[str] = (),
-) -> Listing:
-    """Return the listing of images with named classes, numbered in the order of the names."""
+) -> ImageTable:
+    """Return the table of images with named classes, numbered in the order of the names."""
     names = sorted(set(classes))
     numbers = {name: number for number, name in enumerate(names)}
-    return Listing(root, paths, [numbers[name] for name in classes], names, splits, notes)
+    labels = np.array([numbers[name] for name in classes], np.int64)
+    kept = None if splits is None else tuple(splits)
+    return ImageTable(root, tuple(paths), labels, tuple(names), kept, tuple(notes))
 
 
-def in_halves(root: Path, paths: Sequence[str], numbers: Sequence[int], names: dict[int, str]) -> Listing:
-    """Return the listing of a data set that trains on the first half of its classes, the usual rule."""
+def in_halves(root: Path, paths: Sequence[str], numbers: Sequence[int], names: dict[int, str]) -> ImageTable:
+    """Return the table of a data set that trains on the first half of its classes, the usual rule."""
     order = {number: position for position, number in enumerate(sorted(names))}
     unknown = sorted(set(numbers) - order.keys())
     if unknown:
         raise ValueError(
             f"{root}: images of class {unknown[0]}, which has no name; unpack the annotations again"
         )
-    labels = [order[number] for number in numbers]
-    splits = ["train" if label < len(names) // 2 else "test" for label in labels]
-    return Listing(root, paths, labels, [names[number] for number in order], splits)
+    labels = np.array([order[number] for number in numbers], np.int64)
+    splits = tuple("train" if label < len(names) // 2 else "test" for label in labels.tolist())
+    return ImageTable(root, tuple(paths), labels, tuple(names[number] for number in order), splits)
 
 
-def read_cub(root: Path) -> Listing:
+def read_cub(root: Path) -> ImageTable:
     """Return CUB-200-2011: classes 1 to 100 train, 101 to 200 test."""
     root = _home(root, "images.txt", ("CUB_200_2011",), "get it with `softwarp data cub --to FOLDER`")
     images = dict(_rows(root / "images.txt", 2))
@@ -81,7 +93,7 @@ def read_cub(root: Path) -> Listing:
     return in_halves(root, [f"images/{path}" for path in images.values()], numbers, names)
 
 
-def read_cars(root: Path) -> Listing:
+def read_cars(root: Path) -> ImageTable:
     """Return Cars196: classes 1 to 98 train, 99 to 196 test, whichever folder an image is in."""
     inner = ("CARS196", "cars196", "stanford_cars")
     if any((folder / "cars_annos.mat").exists() for folder in (root, *(root / name for name in inner))):
@@ -105,7 +117,7 @@ def read_cars(root: Path) -> Listing:
     return in_halves(root, paths, numbers, {i: str(name) for i, name in enumerate(names, start=1)})
 
 
-def read_sop(root: Path) -> Listing:
+def read_sop(root: Path) -> ImageTable:
     """Return Stanford Online Products with the split of its authors; a class is one product."""
     inner = ("Stanford_Online_Products",)
     root = _home(root, "Ebay_train.txt", inner, "get it with `softwarp data sop --to FOLDER`")
@@ -115,10 +127,10 @@ def read_sop(root: Path) -> Listing:
             paths.append(path)
             classes.append(f"{int(number):05d} {path.split('/')[0].removesuffix('_final')}")
             splits.append(split)
-    return by_name(root, paths, classes, splits)
+    return named_table(root, paths, classes, splits)
 
 
-def read_inshop(root: Path) -> Listing:
+def read_inshop(root: Path) -> ImageTable:
     """Return In-Shop Clothes Retrieval: train, query and gallery; a class is one item of clothing."""
     place = next((folder for folder in ("Eval", "Anno") if (root / folder / INSHOP_LIST).exists()), ".")
     rows = _rows(root / place / INSHOP_LIST, 3, head=2)
@@ -129,12 +141,12 @@ def read_inshop(root: Path) -> Listing:
         raise FileNotFoundError(
             f"{root} has neither img/{top} nor Img/img/{top}; unpack img.zip into {root / 'Img'}"
         )
-    return by_name(
+    return named_table(
         root, [f"{home}/{path}" for path in below], [row[1] for row in rows], [row[2] for row in rows]
     )
 
 
-READERS: dict[str, Callable[[Path], Listing]] = {
+READERS: dict[str, Callable[[Path], ImageTable]] = {
     "cub": read_cub,
     "cars": read_cars,
     "sop": read_sop,

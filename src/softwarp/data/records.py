@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.readers import Listing
+from softwarp.data.readers import ImageTable
 
 MAGIC = 0xCED7230A
 LENGTH_BITS = 29
@@ -153,7 +153,7 @@ def _read_index(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return table[:, 0], table[:, 1]
 
 
-def read_records(root: Path) -> Listing:
+def read_records(root: Path) -> ImageTable:
     """Return the faces of a folder with `train.rec`, `train.idx` and, to check the classes, `property`."""
     path = root / "train.rec" if root.is_dir() else root
     records = RecordFile(path)
@@ -164,6 +164,6 @@ def read_records(root: Path) -> Listing:
         promised = int(words[0]) if words[0].strip().isdigit() else 0
         if classes[-1] >= promised:
             raise ValueError(f"{known} promises {promised} people, but {path} has number {classes[-1]}")
-    names = [str(label) for label in classes.tolist()]
-    paths = [records.name(position) for position in range(len(records))]
-    return Listing(path.parent, paths, numbers.tolist(), names, None, pack=records)
+    names = tuple(str(label) for label in classes.tolist())
+    paths = tuple(records.name(position) for position in range(len(records)))
+    return ImageTable(path.parent, paths, numbers, names, None, pack=records)

@@ -21,7 +21,7 @@ class BalancedBatches(Sampler[list[int]]):
     with fewer samples than asked for repeats some. The order depends only on `seed` and `epoch`.
 
     Args:
-        independent: as the paper's authors do. The classes of each batch are drawn independently; a class is
+        independent: draw as the paper's authors do: the classes of each batch independently; a class is
             shuffled again when fewer samples are left than asked for; one that has fewer gives all of them,
             so that batches of small classes are short. In the authors' code the order of a class outlasts an
             epoch.
@@ -120,13 +120,7 @@ class RandomBatches:
     """
 
     def __init__(
-        self,
-        count: int,
-        *,
-        size: int,
-        seed: int,
-        shards: Tensor | None = None,
-        per_epoch: int | None = None,
+        self, count: int, *, size: int, seed: int, shards: Tensor | None = None, per_epoch: int | None = None
     ) -> None:
         if size > count:
             raise ValueError(f"a batch needs {size} images but there are only {count}; lower batches.size")

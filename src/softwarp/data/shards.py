@@ -16,7 +16,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -24,7 +23,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.readers import SPLITS, Listing
+from softwarp.data.readers import SPLITS, ImageTable
 from softwarp.files import atomic_write, write_json
 
 INDEX, ABOUT = "index.npz", "pack.json"
@@ -38,6 +37,7 @@ COLUMNS = {
     "split": np.int8,  # its place in SPLITS; -1 if there are no splits
     "suffix": np.int8,  # its place in the list in pack.json
 }
+SEED = 0  # shuffles the images
 HANDLES = 64  # shards that are kept open
 
 
@@ -94,30 +94,17 @@ def shard_name(number: int) -> str:
     return f"shard-{number:06d}.tar"
 
 
-def read_shards(root: Path) -> Listing:
+def read_shards(root: Path) -> ImageTable:
     """Return the images that `write_shards` packed, with the splits that they had."""
     pack = Shards(root)
     splits = None
     if (pack.columns["split"] >= 0).all():
-        splits = [SPLITS[number] for number in pack.columns["split"].tolist()]
-    paths = [pack.name(position) for position in range(len(pack))]
-    labels = pack.columns["label"].tolist()
-    shards: NDArray[np.int32] = pack.columns["shard"]
-    return Listing(root, paths, labels, pack.classes, splits, pack=pack, shards=shards)
-
-
-@dataclass
-class _Rows:
-    """The index in the making."""
-
-    suffixes: list[str] = field(default_factory=list)
-    columns: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
-
-    def add(self, suffix: str, values: dict[str, int]) -> None:
-        if suffix not in self.suffixes:
-            self.suffixes.append(suffix)
-        for name, value in (values | {"suffix": self.suffixes.index(suffix)}).items():
-            self.columns[name].append(value)
+        splits = tuple(SPLITS[number] for number in pack.columns["split"].tolist())
+    paths = tuple(pack.name(position) for position in range(len(pack)))
+    labels = pack.columns["label"].astype(np.int64)
+    return ImageTable(
+        root, paths, labels, tuple(pack.classes), splits, pack=pack, shards=pack.columns["shard"]
+    )
 
 
 def check_free(root: Path) -> None:
@@ -131,54 +118,53 @@ def check_free(root: Path) -> None:
 
 def write_shards(
     root: Path,
-    names: Sequence[str],
-    read: Callable[[int], bytes],
-    labels: NDArray[np.int64],
-    classes: Sequence[str],
-    splits: Sequence[str] | None,
+    table: ImageTable,
+    positions: Sequence[int],
+    splits: Sequence[str],
     *,
     shard_size: int = SHARD_SIZE,
-    seed: int = 0,
     advance: Callable[[], None] | None = None,
 ) -> dict[str, int]:
-    """Pack image files into `root`, shuffled; return how many images, bytes and shards that are.
+    """Pack the images at these positions of a table into `root`; return how many images, bytes and shards.
 
-    What a killed attempt left is replaced; a finished pack is refused.
+    Images are shuffled. What a killed attempt left is replaced; a finished pack is refused.
 
     Args:
-        names: of the files; only their suffixes matter.
-        read: the content of a file.
-        splits: one of SPLITS per image, or None.
+        splits: one of SPLITS per image of the table.
     """
     check_free(root)
     for each in (*root.glob("shard-*.tar"), *root.glob(".shard-*.tar.*")):
         each.unlink()
     write_json(root / ABOUT, {"schema": 1})  # the shards are ours
-    rows, shard, position = _Rows(), 0, 0
-    order = np.random.default_rng(seed).permutation(len(names)).tolist()
+    found: dict[str, list[int]] = {name: [] for name in COLUMNS}
+    suffixes: dict[str, int] = {}
+    shard = position = 0
+    order = np.random.default_rng(SEED).permutation(positions).tolist()
     while position < len(order):
         with atomic_write(root / shard_name(shard)) as file, tarfile.open(fileobj=file, mode="w") as tar:
             while position < len(order) and file.tell() < shard_size:
                 item = order[position]
-                content, label = read(item), int(labels[item])
-                suffix = PurePosixPath(names[item]).suffix.lower() or ".jpg"
-                values = {
+                content, label = table.content(item), int(table.labels[item])
+                suffix = PurePosixPath(table.paths[item]).suffix.lower() or ".jpg"
+                row = {
                     "shard": shard,
                     "offset": _add(tar, file, f"{position:09d}{suffix}", content),
                     "size": len(content),
                     "crc32": zlib.crc32(content),
                     "label": label,
-                    "split": -1 if splits is None else SPLITS.index(splits[item]),
+                    "split": SPLITS.index(splits[item]),
+                    "suffix": suffixes.setdefault(suffix, len(suffixes)),
                 }
-                rows.add(suffix, values)
+                for name, value in row.items():
+                    found[name].append(value)
                 _add(tar, file, f"{position:09d}.cls", str(label).encode())
                 position += 1
                 if advance is not None:
                     advance()
         shard += 1
-    about = {"schema": 1, "images": len(order), "shards": shard, "seed": seed, "suffixes": rows.suffixes}
-    write_json(root / ABOUT, about | {"classes": list(classes)})
-    columns = {name: np.array(rows.columns[name], kind) for name, kind in COLUMNS.items()}
+    about = {"schema": 1, "images": len(order), "shards": shard, "seed": SEED, "suffixes": list(suffixes)}
+    write_json(root / ABOUT, about | {"classes": list(table.names)})
+    columns = {name: np.array(found[name], kind) for name, kind in COLUMNS.items()}
     with atomic_write(root / INDEX) as file:
         np.savez(file, **columns)  # type: ignore[arg-type]
     return {"images": len(order), "bytes": int(columns["size"].sum()), "shards": shard}

@@ -11,21 +11,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from softwarp.data.class_groups import Positions, random_roles
 from softwarp.data.glyphs import STYLES, glyph_name, load_glyphs
 from softwarp.data.image_cache import ImageCache
 from softwarp.data.images import Batch, ImageDataset, test_transform, train_transform
-from softwarp.data.splits import (
-    Division,
-    Judged,
-    Positions,
-    SplitPlan,
-    divide,
-    limit,
-    protocol_line,
-    random_roles,
-)
+from softwarp.data.readers import ImageTable
+from softwarp.data.splits import Division, Judged, SplitPlan, divide, limit, protocol_line
 from softwarp.data.stores import FileStore, MemoryStore, PackStore, Store
-from softwarp.data.tables import ImageTable, find_root, read_table
+from softwarp.data.tables import find_root, read_table
 
 if TYPE_CHECKING:
     from softwarp.recipe.schema import DataPart
@@ -78,7 +71,7 @@ class Source:
     notes: tuple[str, ...]  # what was left out or is missing, one line each
     protocol: str  # one line: which classes and images train, and which are judged
     closed: bool  # whether the classes that are judged train, too
-    kept: Images | None = None  # held out of training classes; they search `plain`, labels `kept_labels`
+    kept: Images | None = None  # images of training classes, held out; they search `plain`
     kept_labels: Tensor | None = None
     shards: Tensor | None = None  # the file that each training image is in, if they are packed into several
 
@@ -170,7 +163,7 @@ def store_of(table: ImageTable, positions: Positions, *, shorter_side: int | Non
 def _source(
     table: ImageTable,
     division: Division,
-    images: Callable[[Positions, Tensor], tuple[Images, Images]],  # as training and as evaluation see them
+    images: Callable[[Positions, Tensor], tuple[Images, Images]],  # those of training, those of evaluation
     *,
     judged: Judged,
     root: str | None,

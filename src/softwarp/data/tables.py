@@ -1,4 +1,4 @@
-"""A data set on disk -> Table(paths, labels, names, splits).
+"""A data set on disk -> its ImageTable.
 
 Nothing is decoded here. Every listed file is checked: missing ones are named before training starts.
 """
@@ -6,41 +6,19 @@ Nothing is decoded here. Every listed file is checked: missing ones are named be
 import os
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from softwarp.data.csv_file import read_csv
 from softwarp.data.folders import read_folder
-from softwarp.data.readers import READERS, SPLITS, Listing, Pack
+from softwarp.data.readers import READERS, SPLITS, ImageTable
 from softwarp.data.records import read_records
 from softwarp.data.shards import INDEX, read_shards
-from softwarp.data.walk import is_text, scan
+from softwarp.data.walk import entries_of, is_text, some
 from softwarp.files import printable
 from softwarp.names import did_you_mean
 
-TABLES = READERS | {
-    "folder": read_folder,
-    "csv": read_csv,
-    "records": read_records,
-    "shards": read_shards,
-}
-
-
-@dataclass(frozen=True)
-class ImageTable:
-    """The images of a data set: their files, classes and splits."""
-
-    root: Path
-    paths: tuple[str, ...]  # relative to root, with forward slashes; those of a CSV file may be absolute
-    labels: NDArray[np.int64]  # the position of an image's class in `names`
-    names: tuple[str, ...]
-    splits: tuple[str, ...] | None  # one of SPLITS per image; None if the source has none
-    notes: tuple[str, ...] = ()  # what was left out or is missing, one line each
-    pack: Pack | None = None  # holds the images, if they are not files of their own
-    shards: NDArray[np.int32] | None = None  # the file of the pack that each image is in, if there are many
+TABLES = READERS | {"folder": read_folder, "csv": read_csv, "records": read_records, "shards": read_shards}
 
 
 def layout_of(root: Path) -> str:
@@ -83,49 +61,39 @@ def read_table(name: str, root: Path, *, depth: int | None = None, strict: bool 
         raise ValueError(f"{printable(str(root))}: the name is not UTF-8; rename the folder")
     if depth is not None and name != "folder":
         raise ValueError(f"data.depth is for folders of class folders, but {name} has a list; omit it")
-    listing = read_folder(root, depth) if name == "folder" else TABLES[name](root)
-    wrong = sorted(set(listing.splits or ()) - set(SPLITS))
+    table = read_folder(root, depth) if name == "folder" else TABLES[name](root)
+    wrong = sorted(set(table.splits or ()) - set(SPLITS))
     if wrong:
-        raise ValueError(f"{listing.root}: no split is called {wrong[0]!r}; there are {', '.join(SPLITS)}")
-    missing = _missing(listing) if listing.pack is None else []
-    if len(missing) == len(listing.paths) or (strict and missing):
-        raise FileNotFoundError(f"{_some_missing(missing, listing)}; unpack or copy the images again")
-    skipped = [f"{_some_missing(missing, listing)}; skipping them"] if missing else []
-    return ImageTable(
-        root=listing.root,
-        paths=tuple(listing.paths),
-        labels=np.array(listing.labels, np.int64),
-        names=tuple(listing.names),
-        splits=None if listing.splits is None else tuple(listing.splits),
-        notes=(*skipped, *listing.notes),
-        pack=listing.pack,
-        shards=listing.shards,
-    )
+        raise ValueError(f"{table.root}: no split is called {wrong[0]!r}; there are {', '.join(SPLITS)}")
+    missing = _missing(table) if table.pack is None else []
+    if len(missing) == len(table.paths) or (strict and missing):
+        raise FileNotFoundError(f"{_some_missing(missing, table)}; unpack or copy the images again")
+    skipped = [f"{_some_missing(missing, table)}; skipping them"] if missing else []
+    return replace(table, notes=(*skipped, *table.notes))
 
 
-def _missing(listing: Listing) -> list[str]:
-    """Lists each folder once: seconds, where checking each of 120,000 files would take minutes."""
+def _missing(table: ImageTable) -> list[str]:
+    """The listed files that are not there, by a look into each folder: 120,000 files take seconds."""
     wanted: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for path in listing.paths:
+    for path in table.paths:
         folder, name = os.path.split(path)
         wanted[folder].append((name, path))
     missing = []
     for folder, files in wanted.items():
-        present = _files(listing.root / folder)
+        present = _files(table.root / folder)
         missing += [path for name, path in files if name not in present]
     return missing
 
 
-def _some_missing(missing: Sequence[str], listing: Listing) -> str:
-    first = ", ".join(printable(path) for path in missing[:3]) + (", ..." if len(missing) > 3 else "")
-    place = "" if Path(missing[0]).is_absolute() else f" in {listing.root}"
-    return f"{len(missing):,} of {len(listing.paths):,} listed images are missing{place}: {first}"
+def _some_missing(missing: Sequence[str], table: ImageTable) -> str:
+    place = "" if Path(missing[0]).is_absolute() else f" in {table.root}"
+    return f"{len(missing):,} of {len(table.paths):,} listed images are missing{place}: {some(missing)}"
 
 
 def _files(folder: Path) -> set[str]:
     if not folder.is_dir():
         return set()
-    with scan(folder) as entries:
+    with entries_of(folder) as entries:
         return {entry.name for entry in entries if _is_there(entry)}
 
 

@@ -29,7 +29,7 @@ def find_images(places: Iterable[Path], *, listed: bool = False) -> FoundImages:
     Hidden files and folders are left out. A file that is named itself is taken whatever its suffix is.
 
     Args:
-        listed: the places come from a list, of which a file that is missing counts as broken, not as a typo.
+        listed: the places come from a list, in which a missing file counts as broken, not as a typo.
     """
     paths: dict[Path, None] = {}
     found = FoundImages()

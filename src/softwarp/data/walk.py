@@ -78,7 +78,17 @@ def is_text(name: str) -> bool:
     return True
 
 
-def scan(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+def above(path: str) -> list[str]:
+    """Return the folders around a file or folder, from the outermost.
+
+    >>> above("Fruit/Apple/Gala")
+    ['Fruit', 'Fruit/Apple']
+    """
+    folders = path.split("/")
+    return ["/".join(folders[:level]) for level in range(1, len(folders))]
+
+
+def entries_of(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
     """Return the entries of a folder; if it cannot be read, the error says what to do."""
     try:
         return os.scandir(folder)

@@ -13,7 +13,8 @@ from softwarp.losses.warped_softmax import PAPER
 from softwarp.recipe.overrides import write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.model_folder import ModelConfig
-from softwarp.runs.run import Result, Run
+from softwarp.runs.result import Result
+from softwarp.runs.run import Run
 from softwarp.tables import figure, metric_of, metric_title
 
 # The name of a data set, and what it is; a folder of one's own stays unnamed, for its name is a path.

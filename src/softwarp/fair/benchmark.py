@@ -18,8 +18,9 @@ from softwarp.losses.own_file import loss_label
 from softwarp.metrics import retrieval_per_query
 from softwarp.recipe.overrides import change_loss, with_code, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
+from softwarp.runs.provenance import environment
 from softwarp.runs.repeats import Repeats, read_repeats, summarise, write_repeats
-from softwarp.runs.run import Run, environment
+from softwarp.runs.run import Run
 from softwarp.training.choice import trained_as
 from softwarp.training.step_batches import Room, fit_batches
 from softwarp.training.train import BlowUpError, train_recipe

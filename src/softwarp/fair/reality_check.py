@@ -27,7 +27,8 @@ from softwarp.files import write_json
 from softwarp.losses import card_of, find_loss
 from softwarp.losses.contract import phase_settings_of
 from softwarp.recipe.schema import Recipe
-from softwarp.runs.run import Counts, Run
+from softwarp.runs.result import Counts
+from softwarp.runs.run import Run
 from softwarp.training.job import prepare, start_accelerator
 from softwarp.training.step_batches import fit_batches
 from softwarp.training.train import BlowUpError, evaluate_job, train_recipe

@@ -11,8 +11,10 @@ from softwarp.fair.benchmark import read_outcome
 from softwarp.losses import card_of
 from softwarp.recipe.overrides import write_out
 from softwarp.recipe.schema import Recipe
+from softwarp.runs.provenance import environment
 from softwarp.runs.repeats import t_interval
-from softwarp.runs.run import Counts, Run, environment
+from softwarp.runs.result import Counts
+from softwarp.runs.run import Run
 from softwarp.tables import Cell, Table
 
 CATEGORIES = ("complete", "ensemble", "aggregate")  # in the order of the paper's tables

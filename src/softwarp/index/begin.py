@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softwarp.data.trees import find_images, root_of
-from softwarp.index.sources import by_name
+from softwarp.data.trees import root_of
+from softwarp.index.sources import images_in
 from softwarp.index.store import IndexStore
 from softwarp.index.table import TABLE
 from softwarp.index.updates import weights_digest
@@ -15,18 +15,16 @@ if TYPE_CHECKING:
     from softwarp.inference import EmbeddingModel
 
 
-def find_root(places: Sequence[Path], out: Path) -> tuple[Path, list[str]]:
+def root_and_unlabelled(places: Sequence[Path], out: Path) -> tuple[Path, list[str]]:
     """Return the folder that the names of these images start from, and the names that no list labels."""
     if out.is_file():
         raise ValueError(f"{out} is a file; an index is a folder, choose another one")
     root = root_of(places)
-    files, labels = by_name(find_images(places), root)
-    if not files:
-        raise ValueError(f"there are no images in {', '.join(map(str, places))}")
+    _, files, labels = images_in(places, root)
     return root, [name for name in files if name not in labels]
 
 
-def refuse_other(store: IndexStore, model: "EmbeddingModel", root: Path) -> None:
+def refuse_other_index(store: IndexStore, model: "EmbeddingModel", root: Path) -> None:
     """Stop if the index in that folder was begun with another model, or with images of another root."""
     made = store.settings
     if made["fingerprint"] != weights_digest(model):

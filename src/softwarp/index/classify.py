@@ -1,28 +1,30 @@
 """Names the class of an image by its neighbours in an index, or says that it is none of them.
 
-The k nearest images with a class vote. How sure an answer is = the share of the votes for its class / the
-Euclidean distance of the nearest image that voted so. `calibrate` asks about the index's own images twice,
-with the others of their class there and with their whole class left out. That tells how often an answer as
-sure as this one is right, its confidence, and how sure an answer has to be to be accepted.
+The k nearest images with a class vote. An answer is the surer, the larger the share of the votes for its
+class is, divided by the Euclidean distance of the nearest image that voted so. `calibrate` asks about the
+index's own images twice, with the others of their class there and with their whole class left out. That tells
+how often an answer as sure as this one is right, its confidence, and how sure an accepted answer has to be.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from softwarp.index.faiss_index import SPARE, nearest, scan
-from softwarp.index.insights import Distances, SearchedIndex, numbered_classes, vote
+from softwarp.index.insights import numbered_classes, vote
 from softwarp.index.results import Answer, Answers
-from softwarp.index.store import Rows, Vectors
+from softwarp.index.rows import Distances, Mask, Rows, Vectors
+from softwarp.index.searching import as_told
 from softwarp.index.updates import as_stored
 
-JUDGED = 5000  # images that a threshold is chosen by, at most
-CLASSES = 4  # that a threshold by unknown classes needs: two to choose it by, two to judge it by
-BLOCK = 512  # images that are asked about at a time
+if TYPE_CHECKING:
+    from softwarp.index.index import Index
 
-Flags = NDArray[np.bool_]
+JUDGED = 5000  # images that a threshold is chosen by, at most
+CLASSES = 4  # a threshold by unknown classes needs two classes to choose it by and two to judge it by
+BLOCK = 512  # images that are asked about at a time
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,11 @@ class Calibration:
     """When an answer is accepted and how often it is right; errors are on images that did not choose that."""
 
     threshold: float  # an answer that is no surer is none of the classes
-    false_rejection: float  # of images whose class was there, the share that was given none
-    false_acceptance: float  # of images whose class was left out, the share that was given a class
-    wrong: float  # of images whose class was there and that were given one, the share with another class
-    images: int  # that were asked about, each with and without its class; errors are NaN if none can be
-    sureness: tuple[float, ...] = ()  # of answers, ascending
+    false_rejection: float  # the share of images that were given no class though theirs was there
+    false_acceptance: float  # the share of images that were given a class though theirs was left out
+    wrong: float  # the share with another class among images that were given one and had theirs there
+    images: int  # how many were asked about, with and without their class; if none, errors are NaN
+    sureness: tuple[float, ...] = ()  # how sure answers were, ascending
     right: tuple[float, ...] = ()  # the share of right answers among those as sure
 
     def confidence(self, sureness: float) -> float:
@@ -49,15 +51,16 @@ class Calibration:
 
 
 def calibrate(
-    index: SearchedIndex, k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
+    index: "Index", k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
 ) -> Calibration:
-    """Return the threshold below which at most that share of the images of known classes lies.
+    """Return how sure an answer of `classify` has to be, learnt from the index's own images.
 
     Errors are those of half of the images under the threshold of the other half, and vice versa.
 
     Args:
-        false_acceptance: choose the threshold at which that share of the images of unknown classes is
-            accepted instead; the halves are then halves of the classes, of which it needs four.
+        false_rejection: the share of images of known classes that may be given none.
+        false_acceptance: instead, the share of images of unknown classes that may be given one; the halves
+            are then halves of the classes, of which it needs four.
     """
     if not 0 <= false_rejection < 1:
         raise ValueError(f"false_rejection is {false_rejection}; choose a share from 0 to below 1")
@@ -96,7 +99,7 @@ def calibrate(
 
 
 def classify(
-    index: SearchedIndex,
+    index: "Index",
     queries: Vectors,
     k: int = 10,
     *,
@@ -117,7 +120,7 @@ def classify(
     answers = []
     for place, (found, away) in enumerate(zip(ids, distances, strict=True)):
         own = None if digests is None else digests[place]
-        others = [number for number, each in enumerate(found.tolist()) if digest_of[each] != own][:k]
+        others = [at for at, number in enumerate(found.tolist()) if digest_of[number] != own][:k]
         found, away = found[others], away[others]
         voters = labels[np.searchsorted(index.ids, found)]
         euclidean = np.sqrt(2 * away) if index.distance == "cosine" else away
@@ -139,23 +142,21 @@ def classify(
     return Answers(tuple(answers))
 
 
-def _classes(index: SearchedIndex) -> tuple[list[str], Rows]:
+def _classes(index: "Index") -> tuple[list[str], Rows]:
     names, labels = numbered_classes(index)
     if not names:
         raise ValueError(f"{index.folder} has no classes; put its images into a folder per class")
     return names, labels
 
 
-def _nearest_with_class(
-    index: SearchedIndex, labels: Rows, queries: Vectors, k: int
-) -> tuple[Rows, Distances]:
+def _nearest_with_class(index: "Index", labels: Rows, queries: Vectors, k: int) -> tuple[Rows, Distances]:
     """Ids and distances of the nearest images that have a class."""
     if (labels >= 0).all():
         return index.nearest(queries, k)
     vectors, queries = np.ascontiguousarray(index.vectors), as_stored(index.store, np.atleast_2d(queries))
     k = min(k, int((labels >= 0).sum()))
     distances, rows = nearest(queries, vectors, scan(queries, vectors, k + SPARE, labels >= 0), k)
-    return index.ids[rows], distances**2 / 2 if index.distance == "cosine" else distances
+    return index.ids[rows], as_told(distances, index.distance)
 
 
 def _keeping(sureness: Distances, share: float) -> float:
@@ -198,9 +199,7 @@ def _judged(labels: Rows) -> Rows:
     return rows
 
 
-def _judge(
-    index: SearchedIndex, labels: Rows, rows: Rows, k: int, *, with_own: bool
-) -> tuple[Distances, Flags]:
+def _judge(index: "Index", labels: Rows, rows: Rows, k: int, *, with_own: bool) -> tuple[Distances, Mask]:
     """How sure the answer for each row is, with the others of its class or without, and if it is right."""
     vectors, classes = np.ascontiguousarray(index.vectors), int(labels.max()) + 1
     sureness, right = np.zeros(len(rows)), np.zeros(len(rows), bool)

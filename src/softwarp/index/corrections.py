@@ -12,7 +12,7 @@ from softwarp.files import atomic_write, locked_file
 from softwarp.index.index import Index
 
 COLUMNS = ("path", "label")
-LOCK = "labels.lock"  # in the folder of the index
+LOCK = "labels.lock"  # a file in the folder of the index
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Corrections:
 
     def read(self) -> dict[str, str]:
         """Return the label of every path that was corrected."""
-        return read_labels(self.path) if self.path.exists() else {}
+        return read_corrections(self.path) if self.path.exists() else {}
 
     def put(self, path: str, label: str | None) -> None:
         """Correct the label of an image; None takes the correction back."""
@@ -59,7 +59,7 @@ def apply(index: Index, file: Path) -> Applied:
     Paths are those of the index's items, or of their files. The labels stay when `refresh` finds that a file
     has changed.
     """
-    rows = read_labels(file)
+    rows = read_corrections(file)
     with index.store.writing():
         exact = index.store.labels_of(rows)
         names = {path: path if path in exact else name_of(Path(path), index.root) for path in rows}
@@ -67,11 +67,11 @@ def apply(index: Index, file: Path) -> Applied:
         found = {name: rows[path] for path, name in names.items() if name in known}
         unknown = [path for path, name in names.items() if name not in known]
         changed = index.store.relabel(found) if found else 0
-    index.__dict__.pop("items", None)  # which it keeps once it has read them
+    index.__dict__.pop("items", None)  # read again when they are next asked for
     return Applied(changed, len(found) - changed, unknown)
 
 
-def read_labels(file: Path) -> dict[str, str]:
+def read_corrections(file: Path) -> dict[str, str]:
     """Return the label of each path in a CSV file; other columns are left alone."""
     number = 1
     labels: dict[str, str] = {}

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.trees import class_notes, find_images, has_splits, root_of
+from softwarp.data.trees import class_notes, has_splits, root_of
 from softwarp.events import OnEvent
 from softwarp.files import atomic_write
-from softwarp.index.sources import by_name
-from softwarp.index.store import BLOCK, IndexedImage, IndexStore
+from softwarp.index.images import IndexedImage
+from softwarp.index.rows import BLOCK
+from softwarp.index.sources import images_in
+from softwarp.index.store import IndexStore
 from softwarp.index.updates import Changes, embed_into, weights_digest
 
 SIZES = {"F32": 4, "I64": 8, "U8": 1}
@@ -46,23 +48,15 @@ def embed_tree(
         depth: how many folders name the class, at most; None for all.
     """
     root = root_of(places)
-    found = find_images(places, listed=listed)
-    files, labels = by_name(found, root)
+    found, files, labels = images_in(places, root, listed=listed)
     folders = [name for name in files if name not in labels]
-    if not files:
-        raise ValueError(f"there are no images in {', '.join(map(str, places))}")
-    from softwarp.inference import load  # and torch with it
+    from softwarp.inference import load  # loads torch
 
     loaded = load(model)
     part = out.with_name(f"{out.name}.part")
     settings = {"root": str(root), "fingerprint": weights_digest(loaded), "depth": depth}
-    store = IndexStore.create(
-        part,
-        dimensions=loaded.network.embedding_size,
-        unit=False,
-        splits=has_splits(folders),
-        **settings,
-    )
+    splits, size = has_splits(folders), loaded.network.embedding_size
+    store = IndexStore.create(part, dimensions=size, unit=False, splits=splits, **settings)
     for name, value in settings.items():
         if store.settings[name] != value:
             raise ValueError(
@@ -77,7 +71,7 @@ def embed_tree(
             _write(out, store, kept, metadata)
     changes.notes += found.notes
     if depth is None:
-        changes.notes += class_notes(folders, splits=has_splits(folders))
+        changes.notes += class_notes(folders, splits=splits)
     shutil.rmtree(part)
     if not kept:
         raise ValueError(f"none of {len(files):,} images can be read ({changes.broken[0]})")
@@ -87,7 +81,7 @@ def embed_tree(
 def _write(path: Path, store: IndexStore, items: Sequence[IndexedImage], metadata: dict[str, str]) -> None:
     """Write the file block by block: it may be larger than memory, which safetensors' own writer fills."""
     rows = store.rows_of(item.id for item in items)
-    labels, tables = _labels(items), _tables(items)
+    labels, tables = _tables(items)
     # Wide numbers first: each array starts at a multiple of its number's size.
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {"labels": ("I64", labels.shape)} if len(labels) else {}
     shapes["embeddings"] = ("F32", (len(rows), store.settings["dimensions"]))
@@ -101,22 +95,15 @@ def _write(path: Path, store: IndexStore, items: Sequence[IndexedImage], metadat
             file.write(table.tobytes())
 
 
-def _labels(items: Sequence[IndexedImage]) -> NDArray[np.int64]:
-    """The number of each item's class; nothing if an item has none."""
-    labels = [item.label for item in items]
-    if None in labels:
-        return np.empty(0, np.int64)
-    return np.unique(np.array([os.fsencode(str(label)) for label in labels], object), return_inverse=True)[1]
-
-
-def _tables(items: Sequence[IndexedImage]) -> dict[str, NDArray[np.uint8]]:
-    """Digests, names and the names of classes, as bytes."""
+def _tables(items: Sequence[IndexedImage]) -> tuple[NDArray[np.int64], dict[str, NDArray[np.uint8]]]:
+    """The number of each item's class, nothing if one has none; digests, names and classes as bytes."""
     digests = b"".join(bytes.fromhex(item.digest) for item in items)
-    classes = sorted({os.fsencode(item.label) for item in items if item.label is not None})
-    return {
+    labels = [os.fsencode(item.label) for item in items if item.label is not None]
+    classes, numbers = np.unique(np.array(labels, object), return_inverse=True)
+    return numbers if len(labels) == len(items) else np.empty(0, np.int64), {
         "digests": np.frombuffer(digests, np.uint8).reshape(len(items), -1),
         "names": _text(os.fsencode(item.path) for item in items),
-        "classes": _text(classes),
+        "classes": _text(classes.tolist()),
     }
 
 

@@ -13,25 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from softwarp.index.rows import Distances, Mask, Rows, Vectors
 
 KINDS = ("flat", "hnsw", "ivfpq")
 FEWEST = {"hnsw": 1, "ivfpq": 16}  # images that a kind needs; fewer are scanned
 SCANNED = 2**30  # bytes of vectors that an exact scan reads in about a tenth of a second
 SPARE = 8  # candidates beyond k, as float32 may err about the last ones
-LINKS = 32  # of HNSW, per vector and direction
-FEW = 0.1  # with a smaller share of rows to choose from, these are scanned exactly
-TARGET = 0.95  # of recall@10: efforts are doubled until it is reached
+LINKS = 32  # links of HNSW per vector and direction
+FEW = 0.1  # if a smaller share of rows is allowed, these are scanned exactly
+TARGET = 0.95  # the recall@10 until which efforts are doubled
 LARGEST_EFFORT = 1024
 REFINED = 16  # IVF-PQ: candidates per neighbour asked for, as its codes are coarse
 JUDGED = 200  # queries for which recall is measured
-BLOCK_VALUES = 2**23  # of candidates that are compared in float64 at a time
+BLOCK_VALUES = 2**23  # values of candidates that are compared in float64 at a time
 DIVIDED = 2**22  # values of vectors from which threads share the scan for a query
 ADDED = 50_000  # rows that are added to a graph at a time
-
-Rows = NDArray[np.int64]
-Vectors = NDArray[np.float32]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -138,8 +135,7 @@ def scan(queries: Vectors, vectors: Vectors, k: int, allowed: Mask | None = None
 
 def _scan(queries: Vectors, vectors: Vectors, k: int, allowed: Mask | None) -> Rows:
     faiss = _faiss()
-    bits = None if allowed is None else np.packbits(allowed, bitorder="little")
-    selector = None if bits is None else faiss.IDSelectorBitmap(len(vectors), faiss.swig_ptr(bits))
+    selector, _bits = _selected(allowed)
     distances, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
     pointers = [faiss.swig_ptr(array) for array in (queries, vectors, distances, rows)]
     faiss.knn_L2sqr(
@@ -148,11 +144,18 @@ def _scan(queries: Vectors, vectors: Vectors, k: int, allowed: Mask | None) -> R
     return rows
 
 
+def _selected(allowed: Mask | None) -> tuple[Any, Any]:
+    """faiss's form of a mask, None for all rows, and the bits that it points to and does not keep alive."""
+    if allowed is None:
+        return None, None
+    bits = np.packbits(allowed, bitorder="little")
+    return _faiss().IDSelectorBitmap(len(allowed), _faiss().swig_ptr(bits)), bits
+
+
 def probe(index: Any, effort: Effort, queries: Vectors, k: int, allowed: Mask | None = None) -> Rows:
     """Return the rows [Q, candidates] that an approximate index offers for the k nearest, -1 for none."""
     faiss = _faiss()
-    bits = None if allowed is None else np.packbits(allowed, bitorder="little")
-    selector = None if bits is None else faiss.IDSelectorBitmap(len(bits) * 8, faiss.swig_ptr(bits))
+    selector, _bits = _selected(allowed)
     if effort.kind == "hnsw":
         count = min(k + SPARE, index.ntotal)
         settings = faiss.SearchParametersHNSW(efSearch=max(effort.value, count), sel=selector)
@@ -165,7 +168,7 @@ def probe(index: Any, effort: Effort, queries: Vectors, k: int, allowed: Mask | 
     return rows
 
 
-def nearest(queries: Vectors, vectors: Vectors, candidates: Rows, k: int) -> tuple[NDArray[np.float64], Rows]:
+def nearest(queries: Vectors, vectors: Vectors, candidates: Rows, k: int) -> tuple[Distances, Rows]:
     """Return distances and rows [Q, k] of the nearest candidates, by float64, ties by row."""
     parts = []
     step = max(1, BLOCK_VALUES // max(1, candidates.shape[1] * vectors.shape[1]))
@@ -181,7 +184,7 @@ def nearest(queries: Vectors, vectors: Vectors, candidates: Rows, k: int) -> tup
     return np.sqrt(np.concatenate([part[0] for part in parts])), np.concatenate([part[1] for part in parts])
 
 
-def tune(index: Any, kind: str, vectors: Vectors) -> tuple[Effort, float]:
+def find_effort(index: Any, kind: str, vectors: Vectors) -> tuple[Effort, float]:
     """Return the least effort whose recall@10 reaches 0.95, or the largest one, and its recall.
 
     The queries are vectors of the index; each one is left out of its own neighbours.

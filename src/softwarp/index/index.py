@@ -4,7 +4,7 @@ After `index = Index.build("runs/birds", "photos", "photos.index")`, `index.sear
 the ten images nearest to a query. torch is loaded with the model, not before.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -13,33 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.trees import (
-    FoundImages,
-    absolute,
-    class_notes,
-    find_images,
-    has_splits,
-    is_list,
-    name_of,
-)
+from softwarp.data.trees import absolute, has_splits
 from softwarp.events import OnEvent
-from softwarp.index import classify, insights
-from softwarp.index.begin import discard, find_root, first_new, refuse_other
+from softwarp.index import classify, insights, updates
+from softwarp.index.begin import discard, first_new, refuse_other_index, root_and_unlabelled
 from softwarp.index.faiss_index import KINDS, open_mapped
+from softwarp.index.images import IndexedImage, NewImage
 from softwarp.index.queries import as_vectors, check_model, model_of, origins, parse_where
-from softwarp.index.results import Answers, Groups, Neighbour, Neighbours, Outliers
-from softwarp.index.searching import allowed_rows, nearest_rows
-from softwarp.index.sources import by_name, held_by, refuse_losses
-from softwarp.index.store import IndexedImage, IndexStore, NewImage, Rows, Vectors
-from softwarp.index.updates import Changes, as_stored, compact_and_index, embed_into, weights_digest
+from softwarp.index.results import Answers, Neighbour, Neighbours
+from softwarp.index.rows import Distances, Rows, Vectors
+from softwarp.index.searching import allowed_rows, as_told, nearest_rows
+from softwarp.index.store import IndexStore
+from softwarp.index.updates import Changes, as_stored, compact_and_index, weights_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from softwarp.index.queries import Queries
     from softwarp.inference import EmbeddingModel
-
-Found = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 class Index:
@@ -54,8 +45,7 @@ class Index:
         self.folder = folder
         self.store = IndexStore(folder)
         self.changes = Changes()  # what the last add, remove or refresh did
-        if model is not None:
-            self._model = model
+        self._model = model
 
     @classmethod
     def build(
@@ -83,7 +73,7 @@ class Index:
             raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
         places = [Path(images)] if isinstance(images, Path | str) else [Path(path) for path in images]
         out = Path(out)
-        root, unlabelled = find_root(places, out)
+        root, unlabelled = root_and_unlabelled(places, out)
         new, loaded = first_new(out), _loaded(model)
         index = cls.create(
             out,
@@ -116,7 +106,7 @@ class Index:
 
     def reopen(self) -> "Index":
         """Return the index as it is on disk now, with the model that is loaded already."""
-        return Index(self.folder, self.__dict__.get("_model"))
+        return Index(self.folder, self._model)
 
     @classmethod
     def create(
@@ -163,7 +153,7 @@ class Index:
             sources=[],
         )
         if model is not None:
-            refuse_other(store, model, absolute(Path(root)))
+            refuse_other_index(store, model, absolute(Path(root)))
         return cls(Path(out), model)
 
     def __len__(self) -> int:
@@ -246,11 +236,9 @@ class Index:
 
     def model(self) -> "EmbeddingModel":
         """Return the model that made the vectors; an error if it has been trained again since."""
+        if self._model is None:
+            self._model = model_of(self.model_name, self.store.settings["fingerprint"], self.address)
         return self._model
-
-    @cached_property
-    def _model(self) -> "EmbeddingModel":
-        return model_of(self.model_name, self.store.settings["fingerprint"], self.address)
 
     def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Neighbours:
         """Return the k nearest images of each query, or all if there are fewer.
@@ -264,7 +252,9 @@ class Index:
         answers = [[(next(items), distance) for distance in away] for away in distances.tolist()]
         return Neighbours.of(answers, self.store.thumbnails)
 
-    def nearest(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Found:
+    def nearest(
+        self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()
+    ) -> tuple[Rows, Distances]:
         """Return ids and distances [Q, k] as arrays, without looking paths and labels up.
 
         Args: those of `search`.
@@ -276,41 +266,13 @@ class Index:
         k = min(k, len(self) if allowed is None else int(allowed.sum()))
         distances, rows = nearest_rows(self.store, self._faiss, vectors, k, allowed)
         ids = np.asarray(self.store.ids)[rows] if k else rows
-        return ids, distances**2 / 2 if self.distance == "cosine" else distances
+        return ids, as_told(distances, self.distance)
 
-    def duplicates(self, threshold: float | None = None, *, on_event: OnEvent | None = None) -> Groups:
-        """Return groups of images of which each is within `threshold` of another one in its group.
-
-        Args:
-            threshold: a distance as `search` gives it; by default half the upper quartile of the Euclidean
-                distances to the nearest image, which copies do not move as long as a quarter has none.
-        """
-        return insights.duplicates(self, threshold, on_event=on_event)
-
-    def outliers(self, k: int = 10, *, on_event: OnEvent | None = None) -> Outliers:
-        """Return the images that their k neighbours would label otherwise, the surest first."""
-        return insights.outliers(self, k, on_event=on_event)
-
-    def clusters(
-        self, *, k: int = 10, fineness: float = insights.FINENESS, on_event: OnEvent | None = None
-    ) -> Groups:
-        """Return groups of images that look alike, the largest first, whatever their labels.
-
-        Args:
-            fineness: more groups, and smaller ones, the larger it is.
-        """
-        return insights.clusters(self, k=k, fineness=fineness, on_event=on_event)
-
-    def calibrate(
-        self, k: int = 10, *, false_rejection: float = 0.05, false_acceptance: float | None = None
-    ) -> classify.Calibration:
-        """Return how sure an answer of `classify` has to be, learnt from the index's own images.
-
-        Args:
-            false_rejection: the share of images of known classes that may be given none.
-            false_acceptance: instead, the share of images of unknown classes that may be given one.
-        """
-        return classify.calibrate(self, k, false_rejection=false_rejection, false_acceptance=false_acceptance)
+    # What the vectors tell of the images: each takes the index as its first argument, self here.
+    duplicates = insights.duplicates
+    outliers = insights.outliers
+    clusters = insights.clusters
+    calibrate = classify.calibrate
 
     def classify(
         self, queries: "Queries", k: int = 10, *, calibration: classify.Calibration | None = None
@@ -330,29 +292,14 @@ class Index:
         """Add images, folders of images and CSV lists; what is in the index already is left alone."""
         places = [Path(path) for path in paths]
         with self._updating(on_event):
-            found = find_images(places)
-            files, labels = by_name(found, self.root)
-            if not files:
-                raise ValueError(f"there are no images in {', '.join(map(str, places))}")
-            self.store.include(files)
-            sources = [str(absolute(place)) for place in places if place.is_dir() or is_list(place)]
-            self.store.put(sources=list(dict.fromkeys([*self.store.settings["sources"], *sources])))
-            self._remember(found, before=self.store.lists())  # a refresh removes what is no longer listed
-            self.changes = embed_into(self.store, self.model(), files, labels=labels, on_event=on_event)
-            self.changes.notes += found.notes
-            if self.store.settings["depth"] is None:
-                named = (name for name in files if name not in labels)
-                self.changes.notes += class_notes(named, splits=self.store.settings["splits"])
+            self.changes = updates.add(self.store, self.model, places, on_event)
         return self.changes
 
     def remove(self, paths: Iterable[Path | str], *, on_event: OnEvent | None = None) -> Changes:
         """Remove images, or all of folders or CSV files; `refresh` does not add them again, `add` does."""
         places = [Path(path) for path in paths]
         with self._updating(on_event):
-            names, lists = [item.path for item in self.store.items()], self.store.lists()
-            held = held_by([absolute(place) for place in places], names, lists, self.root)
-            gone = [name for name in names if any(name in inside for inside in held.values())]
-            self.changes = Changes(removed=self.store.remove(gone, exclude=True))
+            self.changes = updates.remove(self.store, places)
         return self.changes
 
     def refresh(self, *, remove_missing: bool = False, on_event: OnEvent | None = None) -> Changes:
@@ -365,49 +312,20 @@ class Index:
             remove_missing: go on if more than half of a source's images are gone; not if all are.
         """
         with self._updating(on_event):
-            sources = [Path(source) for source in self.store.settings["sources"]]
-            found = find_images(sources)
-            files, labels = by_name(found, self.root)
-            names, lists = [item.path for item in self.store.items()], self.store.lists()
-            unlisted = set().union(*lists.values()) - files.keys()
-            files |= {name: self.root / name for name in names if name not in files}
-            gone = {name for name in names if name in unlisted or not files[name].is_file()}
-            held = held_by(sources, names, lists, self.root)
-            refuse_losses(names, gone, held=held, index=self.folder, remove_missing=remove_missing)
-            left_out = gone | self.store.excluded()
-            there = {name: path for name, path in files.items() if name not in left_out}
-            removed = self.store.remove(gone)
-            self._remember(found)  # not before: killed in between, the next refresh must see what is gone
-            self.changes = embed_into(self.store, self.model(), there, labels=labels, on_event=on_event)
-            self.changes.removed += removed
-            self.changes.notes += found.notes
+            self.changes = updates.refresh(self.store, self.model, remove_missing, on_event)
         return self.changes
 
     def append(
-        self,
-        vectors: "NDArray[Any] | Tensor",
-        items: Sequence[NewImage],
-        *,
-        on_event: OnEvent | None = None,
+        self, vectors: "NDArray[Any] | Tensor", items: Sequence[NewImage], *, on_event: OnEvent | None = None
     ) -> None:
         """Add vectors that were made elsewhere, one per item."""
         with self._updating(on_event):
             self.store.append(as_stored(self.store, vectors, [item.path for item in items]), items)
 
-    def _remember(self, found: FoundImages, *, before: Mapping[str, set[str]] | None = None) -> None:
-        """Keep what CSV files list, to see later what is gone from them.
-
-        Args:
-            before: what they listed earlier, which is kept, too.
-        """
-        for file, labels in found.lists.items():
-            listed = {name_of(path, self.root) for path in labels}
-            self.store.put_list(str(file), listed | (before or {}).get(str(file), set()))
-
     @contextmanager
     def _updating(self, on_event: OnEvent | None) -> Iterator[None]:
         """Keep other writers out; afterwards compact if needed, and bring the faiss index up to date."""
-        self._forget()  # what is held of files would keep them
+        self._forget()  # mapped files could not be deleted
         try:
             with self.store.writing():
                 yield

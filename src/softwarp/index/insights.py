@@ -3,53 +3,32 @@
 All look at the nearest neighbours of every image in an index, as its search finds them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from softwarp.events import OnEvent, Work
 from softwarp.index.results import Groups, ImageGroup, Member, Outlier, Outliers
-from softwarp.index.store import IndexedImage, IndexStore, Rows, Vectors
+from softwarp.index.rows import Distances, Rows
+from softwarp.index.searching import as_told
+
+if TYPE_CHECKING:
+    from softwarp.index.index import Index
 
 BLOCK = 1024  # images whose neighbours are searched at a time
 FEW = 10  # neighbours in which copies are looked for at first
-NEAR = 0.5  # of the upper quartile of the distances to the nearest image: closer ones are near-duplicates
-FINENESS = 4.0  # of clusters: more groups, and smaller ones, the larger it is
+NEAR = 0.5  # near-duplicates are closer than this share of the upper quartile of nearest distances
+FINENESS = 4.0  # the larger it is, the more and smaller are the clusters
 EDGE = 3.0  # the last of k neighbours votes with exp(-3) of the weight of one at distance 0
 
-Distances = NDArray[np.float64]
 
-
-class SearchedIndex(Protocol):
-    """What is asked of an index here."""
-
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def store(self) -> IndexStore: ...
-    @property
-    def distance(self) -> str: ...
-    @property
-    def ids(self) -> Rows: ...
-    @property
-    def vectors(self) -> Vectors: ...
-    @property
-    def items(self) -> list[IndexedImage]: ...
-    def __len__(self) -> int: ...
-    def nearest(self, queries: Vectors, k: int) -> tuple[Rows, Distances]: ...
-
-
-def duplicates(
-    index: SearchedIndex, threshold: float | None = None, *, on_event: OnEvent | None = None
-) -> Groups:
+def duplicates(index: "Index", threshold: float | None = None, *, on_event: OnEvent | None = None) -> Groups:
     """Return groups of images of which each is within `threshold` of another one in its group.
 
     Args:
-        threshold: a distance as `search` prints it; by default half the upper quartile of the Euclidean
+        threshold: a distance as `search` gives it; by default half the upper quartile of the Euclidean
             distances to the nearest image, which copies do not move as long as a quarter has none.
     """
     found, distances = neighbours(index, FEW, on_event=on_event)
@@ -63,7 +42,7 @@ def duplicates(
     return _listed(index, surest_first, threshold)
 
 
-def outliers(index: SearchedIndex, k: int = 10, *, on_event: OnEvent | None = None) -> Outliers:
+def outliers(index: "Index", k: int = 10, *, on_event: OnEvent | None = None) -> Outliers:
     """Return the images that their neighbours would label otherwise, the surest first.
 
     The k nearest images vote, each with the weight exp(-3 (d / d_k)^2), d_k being the distance of the last
@@ -88,7 +67,7 @@ def outliers(index: SearchedIndex, k: int = 10, *, on_event: OnEvent | None = No
 
 
 def clusters(
-    index: SearchedIndex, *, k: int = 10, fineness: float = FINENESS, on_event: OnEvent | None = None
+    index: "Index", *, k: int = 10, fineness: float = FINENESS, on_event: OnEvent | None = None
 ) -> Groups:
     """Return groups of similar images, the largest first, whatever their labels; each image is in one.
 
@@ -97,7 +76,7 @@ def clusters(
     mean comes first, then the others by their distance to it.
 
     Args:
-        fineness: the resolution of modularity.
+        fineness: the resolution of modularity: more groups, and smaller ones, the larger it is.
     """
     from networkx import from_scipy_sparse_array
     from networkx.algorithms.community import louvain_communities
@@ -113,20 +92,13 @@ def clusters(
     return _listed(index, sorted(typical_first, key=lambda group: (-len(group.ids), group.ids)))
 
 
-def neighbours(index: SearchedIndex, k: int, *, on_event: OnEvent | None = None) -> tuple[Rows, Distances]:
+def neighbours(index: "Index", k: int, *, on_event: OnEvent | None = None) -> tuple[Rows, Distances]:
     """Return rows and distances [N, k] of the nearest other images of every image; fewer if it has fewer."""
-    every = np.arange(len(index))
-    parts = []
     bar = Work(on_event, "comparing", total=len(index))
-    for start in range(0, len(index), BLOCK):
-        parts.append(_nearest_others(index, every[start : start + BLOCK], k))
-        bar.reach(min(start + BLOCK, len(index)))
-    if not parts:
-        return np.empty((0, 0), np.int64), np.empty((0, 0))
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    return _nearest_others(index, np.arange(len(index)), k, bar.advance)
 
 
-def numbered_classes(index: SearchedIndex) -> tuple[list[str], Rows]:
+def numbered_classes(index: "Index") -> tuple[list[str], Rows]:
     """Return the names of classes, ascending, and the number of each image's class; -1 for none."""
     labels = [item.label for item in index.items]
     names = sorted({label for label in labels if label is not None})
@@ -153,17 +125,26 @@ def _weights(distances: Distances) -> Distances:
     return np.asarray(np.exp(-EDGE * (distances / furthest) ** 2))
 
 
-def _nearest_others(index: SearchedIndex, rows: Rows, k: int) -> tuple[Rows, Distances]:
-    """The nearest images of some rows, themselves left out."""
-    ids, distances = index.nearest(index.vectors[rows], k + 1)
-    found = np.searchsorted(index.ids, ids)
-    itself = found == rows[:, None]
-    itself[~itself.any(axis=1), -1] = True  # behind so many copies that it was not found
-    shape = (len(rows), found.shape[1] - 1)
-    return found[~itself].reshape(shape), distances[~itself].reshape(shape)
+def _nearest_others(
+    index: "Index", rows: Rows, k: int, advance: Callable[[int], None] = lambda count: None
+) -> tuple[Rows, Distances]:
+    """The nearest images of some rows, themselves left out; rows are searched for in blocks."""
+    if not len(rows):
+        return np.empty((0, 0), np.int64), np.empty((0, 0))
+    parts = []
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        ids, distances = index.nearest(index.vectors[block], k + 1)
+        found = np.searchsorted(index.ids, ids)
+        itself = found == block[:, None]
+        itself[~itself.any(axis=1), -1] = True  # behind so many copies that it was not found
+        shape = (len(block), found.shape[1] - 1)
+        parts.append((found[~itself].reshape(shape), distances[~itself].reshape(shape)))
+        advance(len(block))
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def _near(index: SearchedIndex, distances: Distances) -> float:
+def _near(index: "Index", distances: Distances) -> float:
     """The default threshold, in the units of the index."""
     if not distances.size:
         return 0.0
@@ -171,7 +152,7 @@ def _near(index: SearchedIndex, distances: Distances) -> float:
     return float(share * np.quantile(distances[:, 0], 0.75))
 
 
-def _pairs(index: SearchedIndex, found: Rows, distances: Distances, threshold: float) -> Rows:
+def _pairs(index: "Index", found: Rows, distances: Distances, threshold: float) -> Rows:
     """All pairs [P, 2] of rows within the threshold; where ten neighbours all are, more are searched."""
     pairs, rows, k = [], np.arange(len(found)), found.shape[1]
     while True:
@@ -182,8 +163,7 @@ def _pairs(index: SearchedIndex, found: Rows, distances: Distances, threshold: f
         if not len(rows) or k >= len(index) - 1:
             return np.concatenate(pairs)
         k = min(4 * k, len(index) - 1)
-        parts = [_nearest_others(index, rows[at : at + BLOCK], k) for at in range(0, len(rows), BLOCK)]
-        found, distances = (np.concatenate(part) for part in zip(*parts, strict=True))
+        found, distances = _nearest_others(index, rows, k)
 
 
 def _components(pairs: Rows, size: int) -> list[Rows]:
@@ -198,7 +178,7 @@ def _components(pairs: Rows, size: int) -> list[Rows]:
     return [rows for rows in groups if len(rows) > 1]
 
 
-def _listed(index: SearchedIndex, groups: Sequence[ImageGroup], threshold: float | None = None) -> Groups:
+def _listed(index: "Index", groups: Sequence[ImageGroup], threshold: float | None = None) -> Groups:
     """Groups, and a row for each of their images."""
     items = iter(index.store.items([number for group in groups for number in group.ids]))
     rows = [
@@ -209,14 +189,13 @@ def _listed(index: SearchedIndex, groups: Sequence[ImageGroup], threshold: float
     return Groups(tuple(rows), tuple(groups), threshold, index.store.thumbnails)
 
 
-def _group(index: SearchedIndex, rows: Rows) -> ImageGroup:
+def _group(index: "Index", rows: Rows) -> ImageGroup:
     points = index.vectors[rows].astype(np.float64)
-    distances = np.linalg.norm(points - points[0], axis=1)
-    distances = distances**2 / 2 if index.distance == "cosine" else distances
+    distances = as_told(np.linalg.norm(points - points[0], axis=1), index.distance)
     return ImageGroup(index.ids[rows].tolist(), distances.tolist())
 
 
-def _by_centre(index: SearchedIndex, rows: Rows) -> Rows:
+def _by_centre(index: "Index", rows: Rows) -> Rows:
     """The rows of a group: the nearest to its mean, then the others by their distance to that one."""
     points = index.vectors[rows].astype(np.float64)
     first = np.linalg.norm(points - points.mean(axis=0), axis=1).argmin()

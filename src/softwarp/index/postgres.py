@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from softwarp.index.store import IndexedImage, Vectors
+from softwarp.index.images import IndexedImage
+from softwarp.index.rows import Vectors
 
 INDEXED = 2000  # dimensions that an HNSW index of pgvector takes at most
 OPERATORS = {"euclidean": ("<->", "vector_l2_ops"), "cosine": ("<=>", "vector_cosine_ops")}
-WAIT = "60s"  # for another process, or one that was killed, to end
+WAIT = "60s"  # how long another process, perhaps one that was killed, may take to end
 OLDEST = (0, 8)  # pgvector that searches on where a filter leaves too few
 
 
@@ -44,14 +45,12 @@ class Postgres:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep other writers out, as long as this process lives."""
         self._connection.execute(f"SET lock_timeout = '{WAIT}'")
         self._connection.execute("SELECT pg_advisory_lock(hashtext(%s))", [f"softwarp {self.name}"])
         yield
         self._connection.execute("SELECT pg_advisory_unlock(hashtext(%s))", [f"softwarp {self.name}"])
 
     def settings(self) -> dict[str, Any] | None:
-        """Return what `create` was given; None if there is no such collection."""
         found = None
         if self._connection.execute("SELECT to_regclass('softwarp_collections')").fetchone()[0]:
             query = "SELECT settings FROM softwarp_collections WHERE name = %s"
@@ -83,11 +82,9 @@ class Postgres:
         self.settings()
 
     def stamps(self) -> dict[int, str]:
-        """Return the stamp of every image by id."""
         return dict(self._run("SELECT id, stamp FROM {table}").fetchall())
 
     def put(self, items: Sequence[IndexedImage], stamps: Sequence[str], vectors: Vectors) -> None:
-        """IndexStore images, in place of those with the same ids; safe when this returns."""
         query = self._compose(
             "INSERT INTO {table} VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET "
             "path = excluded.path, class = excluded.class, digest = excluded.digest, "
@@ -101,7 +98,6 @@ class Postgres:
             cursor.executemany(query, rows)
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove the images with these ids."""
         self._run("DELETE FROM {table} WHERE id = ANY(%s)", [list(ids)])
 
     def finish(self) -> None:
@@ -117,7 +113,6 @@ class Postgres:
     def nearest(
         self, query: Any, k: int, where: Sequence[tuple[str, str]]
     ) -> list[tuple[IndexedImage, float]]:
-        """Return the k nearest images and their distances; `where` as `parse_where` returns it."""
         operator = self._sql.SQL(OPERATORS[self._settings["distance"]][0])
         tests = {"class": "class = %s", "path": "path ~ %s"}
         condition = " AND ".join(tests[name] for name, _ in where) or "true"

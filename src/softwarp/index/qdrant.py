@@ -7,10 +7,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
-from softwarp.index.store import IndexedImage, Vectors
+from softwarp.index.images import IndexedImage
+from softwarp.index.rows import Vectors
 
 SCROLLED = 10_000  # stamps that are read at a time
-WIDER = 4  # times as many are asked for when a glob leaves too few
+WIDER = 4  # when a glob leaves too few, this many times as many are asked for
 FIELDS = ["path", "class", "digest"]
 
 
@@ -51,7 +52,6 @@ class Qdrant:
         yield
 
     def settings(self) -> dict[str, Any] | None:
-        """Return what `create` was given; None if there is no such collection."""
         if not self._client.collection_exists(self.name):
             return None
         found = self._client.get_collection(self.name).config.metadata
@@ -60,7 +60,7 @@ class Qdrant:
                 f"{self.address} does not say which model it belongs to; choose another name "
                 "(a Qdrant before 1.16 does not keep that)"
             )
-        self._cosine = found["distance"] == "cosine"  # of which Qdrant returns the similarity
+        self._cosine = found["distance"] == "cosine"  # then Qdrant returns similarities
         return dict(found)
 
     def create(self, settings: dict[str, Any]) -> None:
@@ -75,7 +75,6 @@ class Qdrant:
         )
 
     def stamps(self) -> dict[int, str]:
-        """Return the stamp of every image by id."""
         found: dict[int, str] = {}
         offset = None
         while True:
@@ -87,7 +86,6 @@ class Qdrant:
                 return found
 
     def put(self, items: Sequence[IndexedImage], stamps: Sequence[str], vectors: Vectors) -> None:
-        """IndexStore images, in place of those with the same ids; safe when this returns."""
         payloads = [
             {"path": item.path, "class": item.label, "digest": item.digest, "stamp": stamp}
             for item, stamp in zip(items, stamps, strict=True)
@@ -98,7 +96,6 @@ class Qdrant:
         self._client.upsert(self.name, batch, wait=True)
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove the images with these ids."""
         self._client.delete(self.name, self._models.PointIdsList(points=list(ids)), wait=True)
 
     def finish(self) -> None:
@@ -108,10 +105,7 @@ class Qdrant:
     def nearest(
         self, query: Vectors, k: int, where: Sequence[tuple[str, str]]
     ) -> list[tuple[IndexedImage, float]]:
-        """Return the k nearest images and their distances; `where` as `parse_where` returns it.
-
-        Qdrant knows no globs: more and more images are asked for until k of them match.
-        """
+        """Return the k nearest images; Qdrant knows no globs, so ever more are asked for until k match."""
         globs = [value for name, value in where if name == "path"]
         asked = k
         while True:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,12 +16,13 @@ import numpy as np
 
 from softwarp.data.decode import read_image
 from softwarp.events import OnEvent, Work
+from softwarp.index.images import IndexedImage
 from softwarp.index.index import Index
 from softwarp.index.postgres import Postgres
 from softwarp.index.qdrant import Qdrant
 from softwarp.index.queries import as_vectors, model_of, parse_where
 from softwarp.index.results import Neighbour, Neighbours
-from softwarp.index.store import IndexedImage, Vectors
+from softwarp.index.rows import Vectors
 
 if TYPE_CHECKING:
     from softwarp.index.queries import Queries
@@ -36,14 +36,19 @@ DATABASES: dict[str, Callable[[str], "Remote"]] = {
 }
 BATCH = 256  # images that are sent, and confirmed, at a time
 
-Where = Sequence[tuple[str, str]]
+Conditions = Sequence[tuple[str, str]]
 
 
 class Remote(Protocol):
-    """What a database does for a collection."""
+    """What a database does for a collection.
+
+    `writing` keeps other writers out. `settings` is what `create` was given; None if there is no such
+    collection. `stamps` has an entry for every image, by id. `put` replaces images of the same ids and is
+    safe when it returns. `finish` follows the last change. `nearest` takes conditions of `parse_where`.
+    """
 
     address: str  # without password
-    errors: tuple[type[Exception], ...]
+    errors: tuple[type[Exception], ...]  # what its client raises
 
     def close(self) -> None: ...
     def writing(self) -> AbstractContextManager[None]: ...
@@ -53,7 +58,7 @@ class Remote(Protocol):
     def put(self, items: Sequence[IndexedImage], stamps: Sequence[str], vectors: Vectors) -> None: ...
     def remove(self, ids: Sequence[int]) -> None: ...
     def finish(self) -> None: ...
-    def nearest(self, query: Vectors, k: int, where: Where) -> list[tuple[IndexedImage, float]]: ...
+    def nearest(self, query: Vectors, k: int, where: Conditions) -> list[tuple[IndexedImage, float]]: ...
 
 
 @dataclass
@@ -76,6 +81,7 @@ class RemoteIndex:
         if found is None:
             raise ValueError(f"{remote.address} is empty; fill it with `softwarp index push INDEX --to URL`")
         self.settings: dict[str, Any] = found
+        self._model: EmbeddingModel | None = None
 
     @property
     def address(self) -> str:
@@ -99,11 +105,9 @@ class RemoteIndex:
 
     def model(self) -> "EmbeddingModel":
         """Return the model that made the vectors; an error if it has been trained again since."""
+        if self._model is None:
+            self._model = model_of(self.settings["model"], self.settings["fingerprint"], self.address)
         return self._model
-
-    @cached_property
-    def _model(self) -> "EmbeddingModel":
-        return model_of(self.settings["model"], self.settings["fingerprint"], self.address)
 
     def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Neighbours:
         """Return the k nearest images of each query, or all if there are fewer.

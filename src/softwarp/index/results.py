@@ -13,12 +13,12 @@ from softwarp.files import printable
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from softwarp.index.store import IndexedImage
+    from softwarp.index.images import IndexedImage
 
 SHOWN = 10  # rows in a terminal
 DRAWN = 50  # rows in a notebook
 
-Row = TypeVar("Row", bound="DataclassInstance")
+Finding = TypeVar("Finding", bound="DataclassInstance")
 Thumbnails = Callable[[Sequence[int]], Mapping[int, bytes]]  # ids -> a JPEG each, as far as there are any
 
 
@@ -47,7 +47,7 @@ class ImageGroup:
 class Member:
     """An image of a group, and how far it is from the group's first one."""
 
-    group: int  # from 1
+    group: int  # its number, from 1
     distance: float
     label: str | None
     path: str
@@ -73,33 +73,33 @@ class Answer:
     label: str | None  # the best guess if it is accepted; None: none of the classes
     guess: str  # the class with the most votes
     confidence: float  # how often such a guess is right, 0 to 1; NaN without a calibration
-    share: float  # of the votes
+    share: float  # its share of the votes
     distance: float  # to the nearest image that voted so, as `search` gives it
     sureness: float = field(repr=False)
     ids: list[int] = field(repr=False)  # of the neighbours
     distances: list[float] = field(repr=False)
 
 
-class Findings(Generic[Row]):
-    """What follows from `rows`, a sequence of dataclasses, as `collections.abc` has it for other methods.
+class Findings(Generic[Finding]):
+    """A sequence of dataclasses, `rows`, that shows itself.
 
     A column is shown unless its field says `repr=False`; a row with an `id` is drawn with its thumbnail.
     """
 
-    rows: Sequence[Row]
-    thumbnails: Thumbnails | None
+    rows: Sequence[Finding]
+    thumbnails: Thumbnails | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Finding]:
         return iter(self.rows)
 
     @overload
-    def __getitem__(self, place: int) -> Row: ...
+    def __getitem__(self, place: int) -> Finding: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Row]: ...
-    def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, place: slice) -> Sequence[Finding]: ...
+    def __getitem__(self, place: int | slice) -> Finding | Sequence[Finding]:
         return self.rows[place]
 
     def to_pandas(self) -> Any:
@@ -139,9 +139,7 @@ class Neighbours(Findings[Neighbour]):
 
     @classmethod
     def of(
-        cls,
-        answers: "Sequence[Sequence[tuple[IndexedImage, float]]]",
-        thumbnails: Thumbnails | None = None,
+        cls, answers: "Sequence[Sequence[tuple[IndexedImage, float]]]", thumbnails: Thumbnails | None = None
     ) -> "Neighbours":
         """Return the images and distances that each query has found, nearest first."""
         queries = tuple(
@@ -180,7 +178,7 @@ class Groups(Findings[Member]):
 
     rows: tuple[Member, ...]
     groups: tuple[ImageGroup, ...]
-    threshold: float | None = None  # of near-duplicates: the distance up to which two images are a pair
+    threshold: float | None = None  # the distance up to which two images are near-duplicates
     thumbnails: Thumbnails | None = field(default=None, compare=False)
 
 
@@ -197,7 +195,6 @@ class Answers(Findings[Answer]):
     """The classes of queries."""
 
     rows: tuple[Answer, ...]
-    thumbnails: Thumbnails | None = field(default=None, compare=False)
 
 
 def _count(rows: int) -> str:

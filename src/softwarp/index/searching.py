@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from softwarp.index.faiss_index import FEW, SPARE, Effort, Mask, Rows, Vectors, nearest, probe, scan
+from softwarp.index.faiss_index import FEW, SPARE, Effort, nearest, probe, scan
+from softwarp.index.rows import Distances, Mask, Rows, Vectors
 from softwarp.index.store import IndexStore
 from softwarp.names import did_you_mean
 
 
 def nearest_rows(
     store: IndexStore, graph: Any, queries: Vectors, k: int, allowed: Mask | None
-) -> tuple[NDArray[np.float64], Rows]:
+) -> tuple[Distances, Rows]:
     """Return Euclidean distances and rows [Q, k].
 
     Args:
@@ -30,6 +30,11 @@ def nearest_rows(
             f"vectors of {store.folder} are too large to compare; scale them, and build it again"
         )
     return distances, rows
+
+
+def as_told(euclidean: Distances, distance: str) -> Distances:
+    """Return Euclidean distances as an index tells them: as 1 - cos if that is its distance."""
+    return euclidean**2 / 2 if distance == "cosine" else euclidean
 
 
 def allowed_rows(store: IndexStore, where: Sequence[tuple[str, str]]) -> Mask | None:

@@ -3,12 +3,22 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from softwarp.data.trees import FoundImages, name_of
+from softwarp.data.trees import FoundImages, find_images, name_of
 
 
 def within(path: str, name: str) -> bool:
     """Return whether a path of an index is that name, or inside of it; `.` is the root."""
     return path == name or (not path.startswith("/") if name == "." else path.startswith(f"{name}/"))
+
+
+def images_in(
+    places: Sequence[Path], root: Path, *, listed: bool = False
+) -> tuple[FoundImages, dict[str, Path], dict[str, str]]:
+    """Return the images of places with their files and labels `by_name`; an error if there are none."""
+    found = find_images(places, listed=listed)
+    if not found.paths:
+        raise ValueError(f"there are no images in {', '.join(map(str, places))}")
+    return found, *by_name(found, root)
 
 
 def by_name(found: FoundImages, root: Path) -> tuple[dict[str, Path], dict[str, str]]:
@@ -34,12 +44,7 @@ def held_by(
 
 
 def refuse_losses(
-    names: Sequence[str],
-    gone: set[str],
-    *,
-    held: Mapping[Path, set[str]],
-    index: Path,
-    remove_missing: bool,
+    names: Sequence[str], gone: set[str], *, held: Mapping[Path, set[str]], index: Path, remove_missing: bool
 ) -> None:
     """Stop where a source shows none of its images, or fewer than half of them unless that is expected.
 

@@ -17,44 +17,20 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from softwarp.files import is_locked, locked_folder, open_shared
-from softwarp.index.table import CORRECTED, LISTED, PAST, TABLE, SqliteFile, create_table, settings_of
+from softwarp.files import is_locked, locked_folder
+from softwarp.index.images import IndexedImage, NewImage
+from softwarp.index.rows import Rows, Vectors, copy_rows, map_rows, map_whole, write_rows
+from softwarp.index.table import CORRECTED, LISTED, PAST, TABLE, SqliteFile, create_table, read_settings
 
 VERSION = 1
 START = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
-BLOCK = 65536  # rows that are copied at a time
 AMONG = "(SELECT value FROM json_each(?))"  # ids as one parameter, of which a statement has a limited number
-
-Rows = NDArray[np.int64]
-Vectors = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class IndexedImage:
-    """An image of an index. Names that are not UTF-8 are as `os.fsdecode` returns them."""
-
-    id: int
-    path: str  # relative to the index's root, with forward slashes; absolute outside of it
-    label: str | None  # the name of its class
-    digest: str  # of the file's content
-
-
-@dataclass(frozen=True)
-class NewImage:
-    """What `append` needs of an image besides its vector; it replaces the item of the same path."""
-
-    path: str
-    label: str | None = None
-    digest: bytes = b""
-    thumbnail: bytes | None = None
 
 
 class IndexStore:
@@ -88,7 +64,7 @@ class IndexStore:
     def changed(self) -> bool:
         """Return whether another process has confirmed anything since."""
         found = self.table.execute("SELECT name, value FROM settings WHERE name = 'change'")
-        return bool(settings_of(self.table.path, found).get("change", 0) != self.settings["change"])
+        return bool(read_settings(self.table.path, found).get("change", 0) != self.settings["change"])
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -123,14 +99,14 @@ class IndexStore:
         self._check(vectors, items)
         first, start = int(self.settings["next_id"]), int(self.settings["rows"])
         ids = np.arange(first, first + len(items), dtype="<i8")
-        _write(self._path("vectors"), start, np.ascontiguousarray(vectors, "<f4"))
-        _write(self._path("ids"), start, ids)
-        numbered = list(zip(ids.tolist(), items, strict=True))
-        pictures = [(number, item.thumbnail) for number, item in numbered if item.thumbnail is not None]
+        write_rows(self._path("vectors"), start, np.ascontiguousarray(vectors, "<f4"))
+        write_rows(self._path("ids"), start, ids)
+        new = list(enumerate(items, start=first))
         with self._changing() as change:
             self._delete(self._ids_of([item.path for item in items]), change)
             corrected = self._corrected()
-            rows = [(number, *_encoded(item, corrected)) for number, item in numbered]
+            rows = [item.stored(number, corrected) for number, item in new]
+            pictures = [(number, item.thumbnail) for number, item in new if item.thumbnail is not None]
             self.table.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
             self.table.executemany("INSERT INTO thumbnails VALUES (?, ?)", pictures)
             self._put(rows=start + len(items), next_id=first + len(items))
@@ -147,8 +123,7 @@ class IndexStore:
         with self._changing() as change:
             self._delete(ids, change)
             if exclude:
-                values = [(os.fsencode(path),) for path in paths]
-                self.table.executemany("INSERT OR IGNORE INTO excluded VALUES (?)", values)
+                self.table.executemany("INSERT OR IGNORE INTO excluded VALUES (?)", _encoded(paths))
         self.reload()
         return len(ids)
 
@@ -156,11 +131,8 @@ class IndexStore:
         """Return the labels of those of these paths that are there."""
         query = "SELECT label FROM items WHERE path = ?"
         found = {path: self.table.execute(query, [os.fsencode(path)]) for path in paths}
-        return {
-            path: None if rows[0][0] is None else os.fsdecode(rows[0][0])
-            for path, rows in found.items()
-            if rows
-        }
+        labels = {path: rows[0][0] for path, rows in found.items() if rows}
+        return {path: None if label is None else os.fsdecode(label) for path, label in labels.items()}
 
     def relabel(self, labels: Mapping[str, str], *, keep: bool = True) -> int:
         """Give the items of these paths other labels and return how many had another one.
@@ -189,8 +161,7 @@ class IndexStore:
     def include(self, paths: Iterable[str]) -> None:
         """Forget that these paths were excluded."""
         with self.table.transaction("IMMEDIATE"):
-            values = [(os.fsencode(path),) for path in paths]
-            self.table.executemany("DELETE FROM excluded WHERE path = ?", values)
+            self.table.executemany("DELETE FROM excluded WHERE path = ?", _encoded(paths))
 
     def excluded(self) -> set[str]:
         """Return the paths that were removed by name."""
@@ -216,8 +187,8 @@ class IndexStore:
         """Write both files again without the removed rows."""
         generation = self.settings["generation"] + 1
         keep = self.live_rows()
-        _copy(self.vectors, keep, self._path("vectors", generation))
-        _copy(self.ids, keep, self._path("ids", generation))
+        copy_rows(self.vectors, keep, self._path("vectors", generation))
+        copy_rows(self.ids, keep, self._path("ids", generation))
         with self._changing():
             self.table.execute("DELETE FROM removed")
             self._put(generation=generation, rows=len(keep), search=None, indexed=0)
@@ -241,7 +212,9 @@ class IndexStore:
     def items(self, ids: Sequence[int] | None = None) -> list[IndexedImage]:
         """Return these items in their order, or all of them by id; an unknown one is a ValueError."""
         if ids is None:
-            return [_item(row) for row in self.table.execute(f"SELECT * FROM {self._seen} ORDER BY id")]
+            return [
+                IndexedImage.of(row) for row in self.table.execute(f"SELECT * FROM {self._seen} ORDER BY id")
+            ]
         found = self.find(ids)
         unknown = [each for each in ids if each not in found]
         if unknown:
@@ -251,7 +224,7 @@ class IndexStore:
     def find(self, ids: Iterable[int]) -> dict[int, IndexedImage]:
         """Return those of these items that there are, by id, with one statement however many they are."""
         rows = self.table.execute(f"SELECT * FROM {self._seen} WHERE id IN {AMONG}", [_numbers(ids)])
-        return {row[0]: _item(row) for row in rows}
+        return {row[0]: IndexedImage.of(row) for row in rows}
 
     def select(self, where: Iterable[tuple[str, str]]) -> list[int]:
         """Return the ids, ascending, of the items for which all hold: (`class`, name) or (`path`, glob)."""
@@ -308,19 +281,21 @@ class IndexStore:
         with self.table.transaction("DEFERRED"):
             stored = self.table.execute("SELECT name, value FROM settings")
             removed = self.table.execute("SELECT row FROM removed ORDER BY row")
-        self.settings: dict[str, Any] = {"change": 0} | settings_of(self.table.path, stored)
+        self.settings: dict[str, Any] = {"change": 0} | read_settings(self.table.path, stored)
         if self.settings.get("version") != VERSION:
             raise ValueError(f"{self.folder} was made by another version of softwarp; build the index again")
         self.removed: Rows = np.array([row for (row,) in removed], np.int64)
         shape = (self.settings["rows"], self.settings["dimensions"])
         try:
-            self.vectors: Vectors = self._map("vectors", np.dtype("<f4"), shape)
-            self.ids: Rows = self._map("ids", np.dtype("<i8"), shape[:1])
+            self.vectors: Vectors = map_rows(self._path("vectors"), "<f4", shape)
+            self.ids: Rows = map_rows(self._path("ids"), "<i8", shape[:1])
         except FileNotFoundError:
             if self._is_current():
                 raise
             return False
-        self._search = self._hold_search()
+        # Mapped so that the file stays; None if there is none, or it is not whole.
+        search, size = self.settings.get("search"), self.settings.get("search_bytes", 1)
+        self._search = map_whole(self.folder / search, size) if search else None
         before = f"id < {self.settings['next_id']:d}"
         self._parts = (
             f"items WHERE {before}",
@@ -333,7 +308,7 @@ class IndexStore:
     def _is_current(self) -> bool:
         """Whether the files that were read about are still those of the index: held now, they stay."""
         query = "SELECT name, value FROM settings WHERE name IN ('generation', 'search')"
-        found = settings_of(self.table.path, self.table.execute(query))
+        found = read_settings(self.table.path, self.table.execute(query))
         return all(found.get(name) == self.settings.get(name) for name in ("generation", "search"))
 
     def _check(self, vectors: Vectors, items: Sequence[NewImage]) -> None:
@@ -366,7 +341,7 @@ class IndexStore:
 
     def _ids_of(self, paths: Iterable[str]) -> list[int]:
         query = "SELECT id FROM items WHERE path = ?"
-        return [number for path in paths for (number,) in self.table.execute(query, [os.fsencode(path)])]
+        return [number for name in _encoded(paths) for (number,) in self.table.execute(query, name)]
 
     def _put(self, **settings: Any) -> None:
         values = [(name, json.dumps(value)) for name, value in settings.items()]
@@ -382,65 +357,13 @@ class IndexStore:
         self.settings["change"] = change
 
     def _path(self, name: str, generation: int | None = None) -> Path:
-        suffix = {"vectors": "f32", "ids": "i64"}[name]
-        return (
-            self.folder
-            / f"{name}-{self.settings['generation'] if generation is None else generation}.{suffix}"
-        )
-
-    def _map(self, name: str, kind: "np.dtype[Any]", shape: tuple[int, ...]) -> NDArray[Any]:
-        path, size = self._path(name), int(np.prod(shape)) * kind.itemsize
-        with open_shared(path) as file:
-            there = os.fstat(file.fileno()).st_size
-            if there < size:
-                raise ValueError(f"{path} is cut off at {there:,} of {size:,} bytes; build the index again")
-            return np.memmap(file, kind, "r", shape=shape) if size else np.empty(shape, kind)
-
-    def _hold_search(self) -> NDArray[np.uint8] | None:
-        """The file of the approximate index, mapped so that it stays; None if it is not whole."""
-        name, size = self.settings.get("search"), self.settings.get("search_bytes", 1)
-        if not name:
-            return None
-        try:
-            with open_shared(self.folder / name) as file:
-                whole = os.fstat(file.fileno()).st_size >= size
-                return np.memmap(file, np.uint8, "r") if whole else None
-        except FileNotFoundError:
-            return None
+        number = self.settings["generation"] if generation is None else generation
+        return self.folder / f"{name}-{number}.{'f32' if name == 'vectors' else 'i64'}"
 
 
-def _write(path: Path, start: int, array: NDArray[Any]) -> None:
-    """Write rows from that one on, in place of what a failure may have left there."""
-    try:
-        with path.open("r+b") as file:
-            file.seek(start * array.itemsize * int(np.prod(array.shape[1:])))
-            file.truncate()
-            file.write(array.data if array.size else b"")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise OSError(
-            f"{path} cannot be written ({error.strerror}); make room, then run the same command again"
-        ) from None
-
-
-def _copy(array: NDArray[Any], rows: Rows, path: Path) -> None:
-    path.write_bytes(b"")
-    for start in range(0, len(rows), BLOCK):
-        _write(path, start, array[rows[start : start + BLOCK]])
-
-
-def _encoded(item: NewImage, corrected: Mapping[bytes, bytes]) -> tuple[bytes, bytes | None, bytes]:
-    path = os.fsencode(item.path)
-    return path, corrected.get(path, None if item.label is None else os.fsencode(item.label)), item.digest
+def _encoded(paths: Iterable[str]) -> list[tuple[bytes]]:
+    return [(os.fsencode(path),) for path in paths]
 
 
 def _numbers(ids: Iterable[int]) -> str:
     return json.dumps([int(each) for each in ids])
-
-
-def _item(row: tuple[int, bytes, bytes | None, bytes]) -> IndexedImage:
-    number, path, label, digest = row
-    return IndexedImage(
-        number, os.fsdecode(path), None if label is None else os.fsdecode(label), digest.hex()
-    )

@@ -1,6 +1,6 @@
 """The SQLite file of an index: its tables, and errors that say what to do.
 
-They are a ValueError if it is damaged, otherwise an OSError.
+Errors are a ValueError if the file is damaged, and an OSError otherwise.
 """
 
 import json
@@ -105,7 +105,7 @@ def create_table(path: Path, settings: dict[str, Any]) -> None:
     new.replace(path)
 
 
-def settings_of(path: Path, stored: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def read_settings(path: Path, stored: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """Return settings as they were before they were stored."""
     try:
         return {name: json.loads(value) for name, value in stored}

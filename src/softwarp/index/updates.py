@@ -1,7 +1,7 @@
-"""Brings a store up to date: embeds files into it, compacts it, builds its faiss index."""
+"""Brings a store up to date: adds, removes and refreshes images, compacts it, builds its faiss index."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.classes import class_of
+from softwarp.data.trees import FoundImages, absolute, class_notes, find_images, is_list, name_of
 from softwarp.events import OnEvent, Work
 from softwarp.index.faiss_index import (
     FEWEST,
     add_rows,
     choose_kind,
+    find_effort,
     make_index,
     open_mapped,
     read_index,
-    tune,
     write_index,
 )
-from softwarp.index.store import IndexStore, NewImage, Vectors
+from softwarp.index.images import NewImage
+from softwarp.index.rows import Vectors
+from softwarp.index.sources import by_name, held_by, images_in, refuse_losses
+from softwarp.index.store import IndexStore
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +56,7 @@ def as_stored(store: IndexStore, vectors: "NDArray[Any] | Tensor", names: Sequen
         names: of the images, for errors.
     """
     dimensions = store.settings["dimensions"]
-    with np.errstate(over="ignore"):  # which gives infinity
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused below
         found = np.asarray(vectors, np.float32)
     if found.ndim != 2 or found.shape[1] != dimensions:
         raise ValueError(f"{store.folder} holds vectors of {dimensions} dimensions, not {list(found.shape)}")
@@ -97,7 +101,6 @@ def embed_into(
     from softwarp.index.embed_files import embed_files
 
     labels = labels or {}
-
     before, changes, done = store.digests(), Changes(), 0
     names = {path: name for name, path in files.items()}
     depth, splits = store.settings["depth"], store.settings["splits"]
@@ -129,6 +132,69 @@ def embed_into(
     changes.changed += relabelled
     changes.unchanged -= relabelled
     return changes
+
+
+def add(
+    store: IndexStore,
+    model: "Callable[[], EmbeddingModel]",
+    places: Sequence[Path],
+    on_event: OnEvent | None = None,
+) -> Changes:
+    """Embed the images of files, folders and CSV lists that are new, and remember the places."""
+    root, settings = Path(store.settings["root"]), store.settings
+    found, files, labels = images_in(places, root)
+    store.include(files)
+    sources = [str(absolute(place)) for place in places if place.is_dir() or is_list(place)]
+    store.put(sources=list(dict.fromkeys([*settings["sources"], *sources])))
+    _remember(store, found, before=store.lists())  # a refresh removes what is no longer listed
+    changes = embed_into(store, model(), files, labels=labels, on_event=on_event)
+    changes.notes += found.notes
+    if settings["depth"] is None:
+        named = (name for name in files if name not in labels)
+        changes.notes += class_notes(named, splits=settings["splits"])
+    return changes
+
+
+def remove(store: IndexStore, places: Sequence[Path]) -> Changes:
+    """Remove images by name, or all of folders and CSV files; only `add` brings them back."""
+    names, lists = [item.path for item in store.items()], store.lists()
+    held = held_by([absolute(place) for place in places], names, lists, Path(store.settings["root"]))
+    gone = [name for name in names if any(name in inside for inside in held.values())]
+    return Changes(removed=store.remove(gone, exclude=True))
+
+
+def refresh(
+    store: IndexStore,
+    model: "Callable[[], EmbeddingModel]",
+    remove_missing: bool,
+    on_event: OnEvent | None = None,
+) -> Changes:
+    """Embed what is new or has changed in the index's folders and CSV files, and remove what is gone."""
+    root, sources = Path(store.settings["root"]), [Path(source) for source in store.settings["sources"]]
+    found = find_images(sources)
+    files, labels = by_name(found, root)
+    names, lists = [item.path for item in store.items()], store.lists()
+    unlisted = set().union(*lists.values()) - files.keys()
+    files |= {name: root / name for name in names if name not in files}
+    gone = {name for name in names if name in unlisted or not files[name].is_file()}
+    held = held_by(sources, names, lists, root)
+    refuse_losses(names, gone, held=held, index=store.folder, remove_missing=remove_missing)
+    left_out = gone | store.excluded()
+    there = {name: path for name, path in files.items() if name not in left_out}
+    removed = store.remove(gone)
+    _remember(store, found)  # last: after a kill in between, the next refresh must still see what is gone
+    changes = embed_into(store, model(), there, labels=labels, on_event=on_event)
+    changes.removed += removed
+    changes.notes += found.notes
+    return changes
+
+
+def _remember(store: IndexStore, found: FoundImages, *, before: Mapping[str, set[str]] | None = None) -> None:
+    """Keep what CSV files list, and listed before, to see later what is gone from them."""
+    root = Path(store.settings["root"])
+    for file, labels in found.lists.items():
+        listed = {name_of(path, root) for path in labels}
+        store.put_list(str(file), listed | (before or {}).get(str(file), set()))
 
 
 def compact_and_index(store: IndexStore, on_event: OnEvent | None = None) -> None:
@@ -163,7 +229,7 @@ def _write_faiss(store: IndexStore, kind: str, on_event: OnEvent | None) -> None
         add_rows(index, store.vectors[store.settings["indexed"] :], advance=bar.advance)
     if index is None:
         index = make_index(kind, store.vectors, advance=bar.advance)
-    effort, recall = tune(index, kind, store.vectors)
+    effort, recall = find_effort(index, kind, store.vectors)
     # A name that is new: what another process reads stays as it is.
     path = store.folder / f"search-{store.settings['generation']}-{store.settings['change']}.faiss"
     size = write_index(index, path)

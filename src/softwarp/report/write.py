@@ -13,7 +13,7 @@ from softwarp.report.claims import claims_table
 from softwarp.report.page import Illustration, Section, write_page
 from softwarp.report.runs import machine, read_entries, run_parts
 from softwarp.report.tuning import read_searches, search_parts
-from softwarp.runs.run import read_json_as
+from softwarp.runs.result import read_json_as
 from softwarp.tables import from_markdown
 
 CURE = "make it again with the command that wrote the folder"

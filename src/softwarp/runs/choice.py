@@ -19,11 +19,11 @@ class Candidate(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     epochs: int
-    share: float  # of the way from the frozen weights to the trained ones
+    share: float  # how far from the frozen weights, 0, to the trained ones, 1
     map_at_r: float
     difference: float  # from the frozen features
     interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
-    images: Verdict | None = None  # in a closed set
+    images: Verdict | None = None  # known in a closed set alone
 
     @property
     def deciding(self) -> "Verdict | Candidate":
@@ -40,9 +40,9 @@ class Choice(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     version: Literal[1] = Field(1, alias="schema")
-    classes: int  # that judged
+    classes: int  # how many judged
     chosen: Candidate
-    best: Candidate  # by MAP@R alone
+    best: Candidate  # the one with the highest MAP@R
     candidates: tuple[Candidate, ...]
 
     def still_rising(self) -> bool:

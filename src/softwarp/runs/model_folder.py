@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.models.hub import ask_hub
 from softwarp.recipe.schema import ModelPart
-from softwarp.runs.run import read_json_as
+from softwarp.runs.result import read_json_as
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)

@@ -1,12 +1,15 @@
-"""Which code made a result: its commit, whether its files were changed since, and the rules it followed."""
+"""Which code made a result: its commit and rules, whether its files were changed, versions and machine."""
 
 import json
+import platform
 import subprocess
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
+
+import torch
 
 # A rule is something whose change moves results although command, seed and recipe stay the same. Raise its
 # number with the change: tables of older results are refused (tests/tools/test_freshness.py) until they are
@@ -20,7 +23,38 @@ RULES = {
     "recipe": 1,  # what keys of a recipe mean
 }
 OF_RUNS = tuple(name for name in RULES if name != "corruptions")  # those that a training depends on
+PACKAGES = (
+    "softwarp",
+    "torch",
+    "torchvision",
+    "timm",
+    "accelerate",
+    "numpy",
+    "faiss-cpu",
+    "scikit-learn",
+    "pillow",
+    "matplotlib",
+)
 TIMEOUT = 10.0  # seconds for git, on a slow file system
+
+
+def environment() -> dict[str, Any]:
+    """Return what else a result depends on: code, versions, machine and threads."""
+    return {
+        "code": code(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 @cache

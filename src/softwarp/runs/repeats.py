@@ -9,7 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.files import write_json
-from softwarp.runs.run import Result, Run, read_json_as
+from softwarp.runs.result import Result, read_json_as
+from softwarp.runs.run import Run
 
 
 class Repeats(BaseModel):
@@ -18,7 +19,7 @@ class Repeats(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     version: Literal[1] = Field(1, alias="schema")
     mean: dict[str, float]
-    deviation: dict[str, float]  # of a sample: divided by n - 1
+    deviation: dict[str, float]  # that of a sample, divided by n - 1
     interval: dict[str, tuple[float, float]]  # 95%, of the mean, by Student's t
     runs: tuple[Result, ...]
 

@@ -7,17 +7,14 @@ import csv
 import io
 import json
 import os
-import platform
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -28,10 +25,8 @@ from softwarp.recipe.files import read_recipe
 from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.class_rows import check_rows, copy_rows, remove_rows, write_rows
-from softwarp.runs.provenance import OF_RUNS, check_rules, code, outdated
-from softwarp.tables import figure, figures_table, metric_title
-
-Model = TypeVar("Model", bound=BaseModel)
+from softwarp.runs.provenance import OF_RUNS, check_rules, environment, outdated
+from softwarp.runs.result import Result, read_json_as
 
 CHECKPOINTS = ("checkpoint.pt", "checkpoint-before.pt")
 FILES = (  # in the order in which they are removed: what can be resumed has a recipe at every moment
@@ -45,79 +40,6 @@ FILES = (  # in the order in which they are removed: what can be resumed has a r
     "seeds.json",
     "recipe.yaml",
 )
-PACKAGES = (
-    "softwarp",
-    "torch",
-    "torchvision",
-    "timm",
-    "accelerate",
-    "numpy",
-    "faiss-cpu",
-    "scikit-learn",
-    "pillow",
-    "matplotlib",
-)
-
-
-class Counts(BaseModel):
-    """How many classes or images trained, and how many were evaluated."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    train: int
-    evaluated: int
-
-
-class Result(BaseModel):
-    """The outcome of a run: result.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-    version: Literal[1] = Field(1, alias="schema")  # raise it when a key changes its meaning
-    name: str  # of the loss
-    seed: int
-    distance: Literal["euclidean", "cosine"]
-    split: Literal["validation", "test"]
-    classes: Counts
-    images: Counts
-    closed: bool = False  # whether the evaluated classes train, too, with other images
-    metrics: dict[str, float]
-    baseline: dict[str, float] | None = None  # the untrained model's pooled features
-    epochs: int
-    broken_images: tuple[str, ...] = ()  # skipped in training
-    left_out: tuple[str, ...] = ()  # skipped in evaluation
-    seconds: float
-    data_sha256: str
-    pretrained: bool = True  # whether the backbone's weights were, before training
-
-    @property
-    def title(self) -> str:
-        """What made the embeddings: the loss, unless nothing was trained."""
-        return self.name if self.epochs else features_title(self.pretrained)
-
-    @property
-    def headline(self) -> str:
-        """What made the embeddings, and what judged them."""
-        if self.closed:
-            return f"{self.title}, closed set: {self.images.evaluated} {self.split} images of known classes"
-        return f"{self.title}: {self.classes.evaluated} unseen {self.split} classes"
-
-    def __repr__(self) -> str:
-        shown = ("map@r", "recall@1")
-        figures = ", ".join(
-            f"{metric_title(key)} {figure(key, self.metrics[key])}" for key in shown if key in self.metrics
-        )
-        return f"Result({self.headline}; {figures})"
-
-    def _repr_html_(self) -> str:
-        return figures_table(self.metrics, {}, self.baseline or {}, title=self.headline).html()
-
-
-def features_title(pretrained: bool | str) -> str:
-    """Return what to call the features of a backbone that was not trained.
-
-    >>> features_title(True), features_title(False)
-    ('frozen features', 'untrained features')
-    """
-    return "frozen features" if pretrained else "untrained features"
 
 
 class EvaluatedImage(NamedTuple):
@@ -140,16 +62,21 @@ class Run:
     def create(cls, folder: Path, recipe: Recipe) -> "Run":
         """Return a new run in `folder`; files of an earlier run there are removed."""
         folder.mkdir(parents=True, exist_ok=True)
-        cls(folder).clear()
+        run = cls(folder)
+        run.clear()
         write_text(folder / "recipe.yaml", dump_recipe(recipe))
         origin = origin_of(recipe.model.backbone, recipe.model.pretrained)
         weights = {"weights": origin.model_dump() if origin else None}
         write_json(folder / "environment.json", environment() | weights)
-        return cls(folder)
+        return run
 
     def clear(self) -> None:
         """Remove the files of the run."""
-        for name in FILES:
+        self._remove(FILES)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        """Remove these files, and the rows of classes that belong to a checkpoint."""
+        for name in names:
             (self.folder / name).unlink(missing_ok=True)
         remove_rows(self.folder)
 
@@ -223,11 +150,16 @@ class Run:
             return f"{self.folder} is not a finished run; resume it with the same `softwarp train` command"
         return f"{self.folder} is not a finished run, a folder written by `softwarp train` or `softwarp demo`"
 
-    def recipe(self) -> Recipe:
-        if not (self.folder / "recipe.yaml").is_file():
+    def _file(self, name: str) -> Path:
+        """A file that every finished run has; an error if this folder has none."""
+        if not (self.folder / name).is_file():
             raise FileNotFoundError(self.what_it_is())
+        return self.folder / name
+
+    def recipe(self) -> Recipe:
+        file = self._file("recipe.yaml")
         try:
-            return read_recipe(self.folder / "recipe.yaml")
+            return read_recipe(file)
         except ValueError as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
@@ -271,9 +203,7 @@ class Run:
 
     def result(self) -> Result:
         """Return the contents of result.json; raise a ValueError if this version cannot read it."""
-        if not self.finished():
-            raise FileNotFoundError(self.what_it_is())
-        return read_json_as(Result, self.folder / "result.json")
+        return read_json_as(Result, self._file("result.json"))
 
     def save_checkpoint(
         self, state: Mapping[str, Any], *, rows: Mapping[str, Tensor] | None = None, num_classes: int = 0
@@ -332,24 +262,17 @@ class Run:
 
     def remove_checkpoints(self) -> None:
         """Remove what only an unfinished run needs; of many runs it would fill the disk."""
-        for name in CHECKPOINTS:
-            (self.folder / name).unlink(missing_ok=True)
-        remove_rows(self.folder)
+        self._remove(CHECKPOINTS)
 
     def save_model(self, state: Mapping[str, Tensor]) -> None:
-        with atomic_write(self.folder / "model.safetensors") as file:
-            file.write(save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
+        self._save_tensors("model.safetensors", state)
 
     def load_model(self) -> dict[str, Tensor]:
-        if not (self.folder / "model.safetensors").is_file():
-            raise FileNotFoundError(self.what_it_is())
-        return load_file(self.folder / "model.safetensors")
+        return load_file(self._file("model.safetensors"))
 
     def drop_weights(self) -> None:
         """Remove what only further work on the model needs; the result and its history stay."""
-        for name in (*CHECKPOINTS, "model.safetensors", "embeddings.safetensors"):
-            (self.folder / name).unlink(missing_ok=True)
-        remove_rows(self.folder)
+        self._remove((*CHECKPOINTS, "model.safetensors", "embeddings.safetensors"))
 
     def start_from(self, other: "Run", recipe: Recipe) -> None:
         """Give a new run the checkpoint of another, whose phases are the first of this recipe."""
@@ -361,14 +284,17 @@ class Run:
 
     def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[EvaluatedImage]) -> None:
         """Write `embeddings` and `labels`, `gallery` and `gallery_labels` if there is one, and the items."""
-        with atomic_write(self.folder / "embeddings.safetensors") as file:
-            file.write(save({name: tensor.contiguous() for name, tensor in arrays.items()}))
+        self._save_tensors("embeddings.safetensors", arrays)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # names may hold a \r
         writer.writerow(("file", "class", "split", "row"))
         writer.writerows(items)
         with atomic_write(self.folder / "items.csv") as file:
             file.write(text.getvalue().encode(errors="surrogateescape"))  # file names need not be valid UTF-8
+
+    def _save_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        with atomic_write(self.folder / name) as file:
+            file.write(save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}))
 
     def has_embeddings(self) -> bool:
         """Return whether the run is finished and has kept its embeddings; trials of a search do not."""
@@ -382,38 +308,10 @@ class Run:
 
     def items(self, *, gallery: bool = False) -> list[EvaluatedImage]:
         """Return the image of each row of `embeddings`, or of `gallery`."""
-        path = self.folder / "items.csv"
-        if not path.is_file():
-            raise FileNotFoundError(self.what_it_is())
-        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        with self._file("items.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.reader(file))[1:]
         kept = [row for row in rows if row[3] and (row[2] == "gallery") == gallery]
         return [EvaluatedImage(file, name, split, int(place)) for file, name, split, place in kept]
-
-
-def read_json_as(kind: type[Model], path: Path, *, cure: str = "restart the run with --fresh") -> Model:
-    """Return a JSON file as a pydantic model; a ValueError names what is wrong with it, and the cure."""
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(
-            f"{path} is not what this version of softwarp writes ({place + ': ' if place else ''}"
-            f"{first['msg']}); it was written by another version or edited: {cure}"
-        ) from None
-
-
-def environment() -> dict[str, Any]:
-    """Return what else a result depends on: code, versions, machine and threads."""
-    return {
-        "code": code(),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "threads": torch.get_num_threads(),
-        "packages": {name: _version(name) for name in PACKAGES},
-    }
 
 
 def _read_checkpoint(path: Path) -> dict[str, Any]:
@@ -427,10 +325,3 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     except (zipfile.BadZipFile, RuntimeError, UnpicklingError, EOFError, NotImplementedError) as error:
         raise ValueError(f"{path} is damaged or not a checkpoint ({str(error).splitlines()[0]})") from None
     return state
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

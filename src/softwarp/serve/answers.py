@@ -10,13 +10,13 @@ LARGEST_ID = 2**53  # beyond it, JavaScript's numbers are no longer whole
 
 
 class Refusal(BaseModel):
-    """Why a request is not served."""
+    """The reason why a request is not served."""
 
     detail: str = Field(description="The cause, in words.")
 
 
 class Health(BaseModel):
-    """That the server is well."""
+    """A sign that the server is well."""
 
     status: Literal["ok"] = Field(description="Anything else is a refusal.")
     images: int = Field(description="How many images there are.")
@@ -106,7 +106,7 @@ class Selection(BaseModel):
 
 
 class Status(BaseModel):
-    """How far long work is."""
+    """How far a long job has come."""
 
     state: Literal["working", "ready", "failed"] = Field(description="Ask again while it is working.")
     what: str = Field(description="What is being done, or why it failed.")
@@ -115,7 +115,7 @@ class Status(BaseModel):
 
 
 class MapStatus(Status):
-    """How far the map is; what describes it is empty until it is ready."""
+    """How far the map has come; what describes it is empty until it is ready."""
 
     method: str = Field("", description="How places were found: umap or pca.")
     images: int = Field(0, description="How many are on the map.")
@@ -133,7 +133,7 @@ class DuplicateGroup(BaseModel):
 
 
 class DuplicateList(Status):
-    """How far the search for near-duplicates is, and what it has found."""
+    """How far the search for near-duplicates has come, and what it has found."""
 
     groups: list[DuplicateGroup] = Field([], description="At most a hundred, the surest first.")
     count: int = Field(0, description="How many groups there are in all.")
@@ -171,7 +171,7 @@ class ShownOutlier(Corrected):
 
 
 class OutlierList(Status):
-    """How far the search for outliers is, and what it has found."""
+    """How far the search for outliers has come, and what it has found."""
 
     images: list[ShownOutlier] = Field([], description="At most a hundred, the surest first.")
     count: int = Field(0, description="How many there are in all.")

@@ -4,13 +4,12 @@ With an open index, `uvicorn.run(create_app(index))` serves it to this machine.
 """
 
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Annotated, Any, TypeVar
 
 import anyio
-from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Path, Query, Request, UploadFile
+from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Query, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
@@ -24,7 +23,7 @@ from softwarp.serve.guard import Guard
 from softwarp.serve.labels import label_routes
 from softwarp.serve.limits import Limits
 from softwarp.serve.live import LiveIndex
-from softwarp.serve.lookup import Where
+from softwarp.serve.lookup import Id, Where
 from softwarp.serve.overview import overview_routes
 from softwarp.serve.uploads import check_name, pixels_of
 
@@ -59,7 +58,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 KEPT = {"cache-control": "private, max-age=604800, immutable"}  # an id is never used again
 WORKERS = 2  # requests that decode or scan at the same time; more would only share the cores
 
-Id = Annotated[int, Path(ge=0, le=answers.LARGEST_ID, description="The id of an image.")]
 Made = TypeVar("Made")
 
 
@@ -82,22 +80,16 @@ def create_app(index: Index, *, token: str | None = None, limits: Limits | None 
     app.add_middleware(Guard, token=token, limits=limits)
     app.add_exception_handler(RequestValidationError, _out_of_range)
     _add_pages(app)
-    app.include_router(_health_route(live))
-    app.include_router(_image_routes(live, limits))
-    app.include_router(overview_routes(live, corrections))
-    app.include_router(label_routes(live, corrections))
-    return app
 
-
-def _health_route(live: LiveIndex) -> APIRouter:
-    routes = APIRouter()
-
-    @routes.get("/healthz")
+    @app.get("/healthz")
     def healthz() -> answers.Health:
         """Whether the server answers and the index can be read; needs no token."""
         return answers.Health(status="ok", images=len(live.now()))
 
-    return routes
+    app.include_router(_image_routes(live, limits))
+    app.include_router(overview_routes(live, corrections))
+    app.include_router(label_routes(live, corrections))
+    return app
 
 
 def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
@@ -112,7 +104,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
     @routes.get("/index")
     def about() -> answers.About:
         """What is served: images, classes, distance, limits."""
-        return lookup.about(live.now(), limits)
+        return lookup.about_index(live.now(), limits)
 
     @routes.post("/search")
     async def search(
@@ -131,7 +123,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
         pixels = await work(lambda: pixels_of(content, live.now().model(), limits, box or None))
         vector = await batches.embed(pixels)
         digest = digest_of(content).hex()
-        return await work(lambda: lookup.nearest(live.now(), vector, k, where, digest=digest))
+        return await work(lambda: lookup.find_nearest(live.now(), vector, k, where, digest=digest))
 
     @routes.get("/images")
     async def images(where: Where, count: Number = 24) -> answers.Sample:
@@ -141,7 +133,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
             index = live.now()
             ids = lookup.matching(index, where)
             chosen = sorted({ids[place * len(ids) // count] for place in range(count)}) if ids else []
-            images = [lookup.picture(item) for item in lookup.items_of(index, chosen)]
+            images = [lookup.picture(item) for item in lookup.images_of(index, chosen)]
             return answers.Sample(total=len(ids), images=images)
 
         return await work(choose)
@@ -154,7 +146,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
     @routes.get("/images/{number}")
     def image(number: Id) -> answers.ShownImage:
         """Path and class of an image."""
-        return lookup.picture(lookup.item_of(live.now(), number))
+        return lookup.picture(lookup.image_of(live.now(), number))
 
     @routes.get("/images/{number}/neighbours")
     async def neighbours(number: Id, where: Where, k: Number = 24) -> answers.Found:
@@ -162,8 +154,8 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
 
         def search() -> answers.Found:
             index = live.now()
-            vector, digest = lookup.vector_of(index, number), lookup.item_of(index, number).digest
-            return lookup.nearest(index, vector, k, where, digest=digest, but=number)
+            vector, digest = lookup.vector_of(index, number), lookup.image_of(index, number).digest
+            return lookup.find_nearest(index, vector, k, where, digest=digest, but=number)
 
         return await work(search)
 
@@ -184,7 +176,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
     @routes.post("/csv", response_class=answers.Csv)
     async def csv(selection: answers.Selection) -> Response:
         """Id, path and class of chosen images as a CSV file."""
-        content = await work(lambda: lookup.as_csv(live.now(), selection.ids))
+        content = await work(lambda: lookup.csv_of(live.now(), selection.ids))
         return answers.Csv(content, headers={"content-disposition": 'attachment; filename="selection.csv"'})
 
     return routes
@@ -194,15 +186,12 @@ def _add_pages(app: FastAPI) -> None:
     """Answer each address of the page with its file: no path is ever made of an address."""
     folder = files("softwarp.serve") / "page"
     for address, (name, kind) in PAGES.items():
-        content = (folder / name).read_bytes()
-        headers = {"cache-control": "no-cache"}
-        page = partial(Response, content, media_type=kind, headers=headers)
-        app.add_api_route(address, _constant(page), include_in_schema=False)
+        app.add_api_route(address, _page((folder / name).read_bytes(), kind), include_in_schema=False)
 
 
-def _constant(page: Callable[[], Response]) -> Callable[[], Response]:
+def _page(content: bytes, kind: str) -> Callable[[], Response]:
     def answer() -> Response:
-        return page()
+        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
     return answer
 

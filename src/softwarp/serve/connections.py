@@ -1,8 +1,8 @@
 """Connections that are closed when a request does not arrive, or when the server stops.
 
-uvicorn's own limits do not do that: `timeout_keep_alive` counts only after an answer, so half a head is
-waited for without end, and each such connection counts for `limit_concurrency`, so that a few of them have
-everybody else refused. A test in tests/serve/test_server.py fails once uvicorn closes them itself.
+uvicorn's own limits do not do that: `timeout_keep_alive` counts only after an answer, so the rest of half a
+head is waited for without end, and each such connection counts towards `limit_concurrency`: a few of them
+shut everybody else out. A test in tests/serve/test_server.py fails once uvicorn closes them itself.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import asyncio
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-SECONDS = 20.0  # for the head of a request; uvicorn itself waits for ever
+SECONDS = 20.0  # how long the head of a request may take; uvicorn itself waits for ever
 
 
 class Connection(H11Protocol):

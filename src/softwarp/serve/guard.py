@@ -34,7 +34,7 @@ class Guard:
     """An ASGI middleware that answers what must not reach the application.
 
     Without a token, only requests for a loopback name are served: a page elsewhere whose name has been made
-    to lead here (DNS rebinding) is refused. With a token any name is, as a browser has no cookie for it.
+    to lead here (DNS rebinding) is refused. With a token any name is served: browsers have no cookie there.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, limits: Limits) -> None:

@@ -1,17 +1,15 @@
 """Labels that visitors correct: kept in a CSV file beside the index until `softwarp index apply` reads it."""
 
 import shlex
-from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path
+from fastapi import APIRouter, HTTPException
 
 from softwarp.files import printable
 from softwarp.index.corrections import Corrections
 from softwarp.index.index import Index
 from softwarp.serve import answers, lookup
 from softwarp.serve.live import LiveIndex
-
-Id = Annotated[int, Path(ge=0, le=answers.LARGEST_ID, description="The id of an image.")]
+from softwarp.serve.lookup import Id
 
 
 def label_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
@@ -20,7 +18,7 @@ def label_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
 
     def put(number: int, name: str | None) -> answers.Corrected:
         index = live.now()
-        item = lookup.item_of(index, number)
+        item = lookup.image_of(index, number)
         label = None if name is None else _class_name(index, name)
         read(corrections)
         try:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from softwarp.events import Event, OnEvent, Progress
@@ -18,14 +19,9 @@ class LiveIndex:
         """Return the index with everything that is confirmed by now."""
         with self._lock:
             if self._index.store.changed():
-                self._reopen()
+                with suppress(OSError, ValueError):  # damaged, or no longer there: what is open still answers
+                    self._index = self._index.reopen()
             return self._index
-
-    def _reopen(self) -> None:
-        try:
-            self._index = self._index.reopen()
-        except (OSError, ValueError):  # damaged, or no longer there: what is open still answers
-            return
 
 
 class BackgroundWork:

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import Depends, HTTPException, Query, Request
+from fastapi import Depends, HTTPException, Path, Query, Request
 from numpy.typing import NDArray
 from PIL import Image
 
 from softwarp.data.decode import image_size, open_image, read_image
 from softwarp.files import printable
+from softwarp.index.images import IndexedImage
 from softwarp.index.index import Index
-from softwarp.index.store import IndexedImage
-from softwarp.serve.answers import About, ClassCount, Found, ShownImage, ShownResult, Votes
+from softwarp.serve.answers import LARGEST_ID, About, ClassCount, Found, ShownImage, ShownResult, Votes
 from softwarp.serve.limits import Limits
 
 LONGEST = 300  # letters of a filter
@@ -41,10 +41,11 @@ def filters(
     return {kind: value for kind, value in (("class", name), ("path", path)) if value}
 
 
+Id = Annotated[int, Path(ge=0, le=LARGEST_ID, description="The id of an image.")]
 Where = Annotated[dict[str, str], Depends(filters)]
 
 
-def about(index: Index, limits: Limits) -> About:
+def about_index(index: Index, limits: Limits) -> About:
     """Return what is served; of folders only their own name."""
     classes = index.store.classes()
     return About(
@@ -80,7 +81,7 @@ def matching(index: Index, where: dict[str, str]) -> list[int]:
     return index.store.select(pairs)
 
 
-def nearest(
+def find_nearest(
     index: Index, vector: NDArray[Any], k: int, where: dict[str, str], *, digest: str, but: int = 0
 ) -> Found:
     """Return the k nearest images with their votes.
@@ -94,11 +95,11 @@ def nearest(
     except UnicodeError:
         raise HTTPException(400, "the filter is not Unicode") from None
     pairs = [pair for pair in zip(ids[0].tolist(), distances[0].tolist(), strict=True) if pair[0] != but]
-    results = neighbours(index.store.find(number for number, _ in pairs), pairs[:k], digest)
+    results = shown_results(index.store.find(number for number, _ in pairs), pairs[:k], digest)
     return Found(distance=index.distance, results=results, votes=votes(results))
 
 
-def neighbours(
+def shown_results(
     items: Mapping[int, IndexedImage], pairs: Iterable[tuple[int, float]], digest: str = ""
 ) -> list[ShownResult]:
     """Return images with their distances; those removed meanwhile, which `items` lacks, are left out."""
@@ -119,12 +120,12 @@ def votes(results: Sequence[ShownResult]) -> list[Votes]:
     return [Votes(label=label, count=counts[label], nearest=nearest[label]) for label in ordered]
 
 
-def item_of(index: Index, number: int) -> IndexedImage:
+def image_of(index: Index, number: int) -> IndexedImage:
     """Return the item with that id, or answer that there is none."""
-    return items_of(index, [number])[0]
+    return images_of(index, [number])[0]
 
 
-def items_of(index: Index, ids: Sequence[int]) -> list[IndexedImage]:
+def images_of(index: Index, ids: Sequence[int]) -> list[IndexedImage]:
     """Return the items with these ids, or answer that there is none for one of them."""
     found = index.store.find(ids)
     unknown = [number for number in ids if number not in found]
@@ -140,13 +141,13 @@ def picture(item: IndexedImage) -> ShownImage:
 
 def vector_of(index: Index, number: int) -> NDArray[np.float32]:
     """Return the vector of an image of the index."""
-    (row,) = index.store.rows_of([item_of(index, number).id])
+    (row,) = index.store.rows_of([image_of(index, number).id])
     return np.asarray(index.store.vectors[row])
 
 
 def large_jpeg(index: Index, number: int, limits: Limits) -> bytes:
     """Return an image of the index from its file, as a JPEG of at most 1280 pixels a side."""
-    path = index.file(item_of(index, number))
+    path = index.file(image_of(index, number))
     try:
         with open_image(path) as file:
             if math.prod(image_size(file)) > limits.pixels:
@@ -156,16 +157,16 @@ def large_jpeg(index: Index, number: int, limits: Limits) -> bytes:
         raise HTTPException(404, "the image's file is gone or broken") from None
     image.thumbnail((LARGE, LARGE))
     content = io.BytesIO()
-    Image.fromarray(np.asarray(image)).save(content, "JPEG", quality=88)  # without EXIF: no places, no names
+    Image.fromarray(np.asarray(image)).save(content, "JPEG", quality=88)  # no EXIF: no places, no names
     return content.getvalue()
 
 
-def as_csv(index: Index, ids: Iterable[int]) -> bytes:
+def csv_of(index: Index, ids: Iterable[int]) -> bytes:
     """Return id, path and class of images as CSV; names that are not UTF-8 keep their bytes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "path", "class"])
-    for item in items_of(index, list(dict.fromkeys(ids))):
+    for item in images_of(index, list(dict.fromkeys(ids))):
         writer.writerow([item.id, item.path, item.label or ""])
     return text.getvalue().encode("utf-8", "surrogateescape")
 

@@ -14,6 +14,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,24 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from softwarp.files import printable
-from softwarp.index.store import IndexStore, Rows, Vectors
+from softwarp.index.rows import Rows, Vectors
+from softwarp.index.store import IndexStore
 
 NAME = "map.sqlite"
 LARGEST = 100_000  # images on a map; of more, a sample is shown
 TILE, COLUMNS = 48, 32  # pixels of a thumbnail in an atlas, and how many there are in each direction
 FEW = 100  # images below which principal components do as well as UMAP
-KEPT_DIRECTIONS = 50  # of the vectors, for UMAP
-NEIGHBOURS = 15
-LEVELS = 13  # of grids, the finest with 2^12 cells per side
-JITTER = 2e-4  # of the map's width: copies of an image do not lie on each other
+KEPT_DIRECTIONS = 50  # principal directions of the vectors that UMAP gets
+NEIGHBOURS = 15  # neighbours of an image that UMAP gets
+EPOCHS = 200  # passes that UMAP makes
+LEVELS = 13  # number of grids, the finest with 2^12 cells per side
+JITTER = 2e-4  # share of the map's width, so that copies of an image do not lie on each other
 POINT = np.dtype(
     [("x", "<f4"), ("y", "<f4"), ("id", "<u4"), ("class", "<u4"), ("colour", "u1", 3), ("pad", "u1")]
 )
 NO_CLASS = 2**32 - 1
 
-Progress = Callable[[str, int, int], None]  # what is done, how much of it, out of how much
+Report = Callable[[str, int, int], None]  # what is done, how much of it, out of how much
 Places = NDArray[np.float32]
 Colours = NDArray[np.uint8]
 
@@ -71,22 +74,22 @@ def open_map(store: IndexStore) -> MapFile | None:
 
 def version_of(store: IndexStore) -> str:
     """Return a name for the content of an index."""
-    digest = hashlib.sha256(np.ascontiguousarray(shown(store)).data)
+    digest = hashlib.sha256(np.ascontiguousarray(on_map(store)).data)
     digest.update(b"%d" % changes if (changes := store.settings.get("relabelled", 0)) else b"")
     return digest.hexdigest()[:16]
 
 
-def shown(store: IndexStore) -> Rows:
+def on_map(store: IndexStore) -> Rows:
     """Return the ids of the images that are on the map: all, or an even sample."""
     ids = np.asarray(store.ids[store.live_rows()])
     return ids[np.linspace(0, len(ids) - 1, LARGEST).astype(np.int64)] if len(ids) > LARGEST else ids
 
 
-def write_map(folder: Path, progress: Progress) -> None:
+def write_map(folder: Path, progress: Report) -> None:
     """Make the map of an index; it appears when it is whole."""
     store = IndexStore(folder)
-    ids, version = shown(store), version_of(store)
-    method = "umap" if len(ids) >= FEW and has_umap() else "pca"
+    ids, version = on_map(store), version_of(store)
+    method = "umap" if len(ids) >= FEW and find_spec("umap") else "pca"
     places = lay_out(np.asarray(store.vectors[store.rows_of(ids)]), method, progress)
     order = overview_first(places)
     ids, places = ids[order], places[order]
@@ -121,13 +124,7 @@ def write_map(folder: Path, progress: Progress) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def has_umap() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("umap") is not None
-
-
-def lay_out(vectors: Vectors, method: str, progress: Progress) -> Places:
+def lay_out(vectors: Vectors, method: str, progress: Report) -> Places:
     """Return a place [N, 2] in the unit square for each vector, by principal components or UMAP."""
     if not len(vectors):
         return np.zeros((0, 2), np.float32)
@@ -151,34 +148,32 @@ def principal(vectors: Vectors, count: int) -> Places:
     return np.asarray(centred @ (chosen * signs).astype(np.float32))
 
 
-def _umap(vectors: Vectors, progress: Progress) -> Places:
+def _umap(vectors: Vectors, progress: Report) -> Places:
     """UMAP of exact neighbours; one thread, so that the same index gives the same map."""
     import warnings
 
     from softwarp.index.faiss_index import nearest, scan
 
-    found, distances = [], []
+    parts = []
     for start in range(0, len(vectors), 2048):
         block = np.ascontiguousarray(vectors[start : start + 2048])
-        apart, rows = nearest(block, vectors, scan(block, vectors, NEIGHBOURS), NEIGHBOURS)
-        found.append(rows)
-        distances.append(apart)
+        parts.append(nearest(block, vectors, scan(block, vectors, NEIGHBOURS), NEIGHBOURS))
         progress("neighbours", start + len(block), len(vectors))
+    distances, found = (np.concatenate(part) for part in zip(*parts, strict=True))
     progress("loading UMAP", 0, 0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its dependencies, about one another
+        warnings.simplefilter("ignore")  # its dependencies warn about one another
         from umap import UMAP
 
-        epochs = 200
         model = UMAP(
             n_neighbors=NEIGHBOURS,
             min_dist=0.5,
-            n_epochs=epochs,
+            n_epochs=EPOCHS,
             init=vectors[:, :2] / max(float(np.abs(vectors[:, :2]).max(initial=0)), 1e-9) * 10,
             random_state=0,
             n_jobs=1,
-            precomputed_knn=(np.concatenate(found), np.concatenate(distances).astype(np.float32), None),
-            tqdm_kwds={"disable": False, "file": _Ticks(progress, epochs), "mininterval": 0.2},
+            precomputed_knn=(found, distances.astype(np.float32), None),
+            tqdm_kwds={"disable": False, "file": _Ticks(progress), "mininterval": 0.2},
         )
         return np.asarray(model.fit_transform(vectors), np.float32)
 
@@ -186,14 +181,14 @@ def _umap(vectors: Vectors, progress: Progress) -> Places:
 class _Ticks(io.StringIO):
     """In place of a terminal: turns tqdm's bar into progress."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: Report) -> None:
         super().__init__()
-        self._progress, self._total = progress, total
+        self._progress = progress
 
     def write(self, text: str) -> int:
         share = re.search(r"(\d+)%", text)
         if share:
-            self._progress("laying out", int(share[1]) * self._total // 100, self._total)
+            self._progress("laying out", int(share[1]) * EPOCHS // 100, EPOCHS)
         return len(text)
 
 
@@ -223,15 +218,16 @@ def _along_curve(places: Places) -> Rows:
     return keys
 
 
-def atlases(store: IndexStore, ids: Rows, progress: Progress) -> Iterator[tuple[bytes, Colours]]:
+def atlases(store: IndexStore, ids: Rows, progress: Report) -> Iterator[tuple[bytes, Colours]]:
     """Yield pages of small square thumbnails, as JPEGs, with the average colour of each thumbnail."""
     for start in range(0, len(ids), COLUMNS**2):
         part = ids[start : start + COLUMNS**2].tolist()
         rows = -(-len(part) // COLUMNS)
         page = Image.new("RGB", (COLUMNS * TILE, rows * TILE), (128, 128, 128))
         colours = np.full((len(part), 3), 128, np.uint8)
+        jpegs = store.thumbnails(part)
         for place, number in enumerate(part):
-            tile = _tile(store, number)
+            tile = _tile(jpegs.get(number, b""))
             if tile is not None:
                 page.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
                 colours[place] = np.asarray(tile).mean((0, 1))
@@ -241,12 +237,12 @@ def atlases(store: IndexStore, ids: Rows, progress: Progress) -> Iterator[tuple[
         yield content.getvalue(), colours
 
 
-def _tile(store: IndexStore, number: int) -> Image.Image | None:
+def _tile(jpeg: bytes) -> Image.Image | None:
     try:
-        image = Image.open(io.BytesIO(store.thumbnail(number)))
+        image = Image.open(io.BytesIO(jpeg))
         image.draft("RGB", (TILE, TILE))
         return ImageOps.fit(image.convert("RGB"), (TILE, TILE), Image.Resampling.BILINEAR)
-    except (OSError, ValueError):  # has none
+    except (OSError, ValueError):  # there is none, or it is damaged
         return None
 
 

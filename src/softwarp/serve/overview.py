@@ -1,4 +1,4 @@
-"""Of the whole collection: its map, near-duplicates and outliers, made at the first request for them."""
+"""The map, near-duplicates and outliers of a whole collection, made at the first request for them."""
 
 import json
 import subprocess
@@ -46,7 +46,7 @@ def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
 
     @routes.get("/map")
     def status() -> answers.MapStatus:
-        """How far the map is. The first request starts it; it is kept beside the index."""
+        """How far the map has come. The first request starts it; it is kept beside the index."""
         _, job = jobs.of("map", make_map)
         return answers.MapStatus(**job.status(), **(job.result.about if job.result else {}))
 
@@ -85,7 +85,7 @@ def overview_routes(live: LiveIndex, corrections: Corrections) -> APIRouter:
         page = groups[start : start + SHOWN]
         items = index.store.find(number for group in page for number in group.ids)
         pairs = (zip(group.ids, group.distances, strict=True) for group in page)
-        shown = [answers.DuplicateGroup(images=lookup.neighbours(items, each)) for each in pairs]
+        shown = [answers.DuplicateGroup(images=lookup.shown_results(items, each)) for each in pairs]
         return answers.DuplicateList(**status, groups=shown, count=len(groups))
 
     @routes.get("/outliers")

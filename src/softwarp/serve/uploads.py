@@ -8,18 +8,18 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from torch import Tensor
 
 from softwarp.data.crops import crop_box, parse_box
-from softwarp.data.decode import KINDS, NO_HEIC, as_rgb, is_heic, make_ready, reads_heic
+from softwarp.data.decode import FORMAT_OF, NO_HEIC, as_rgb, is_heic, make_ready, reads_heic
 from softwarp.inference import EmbeddingModel
 from softwarp.serve.limits import Limits
 
-FORMATS = tuple(dict.fromkeys(KINDS.values()))  # those of training and indexes
+FORMATS = tuple(dict.fromkeys(FORMAT_OF.values()))  # those of training and indexes
 LONGEST_NAME = 255
 ODD = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")  # separators, control characters, broken Unicode
 
 
 def check_name(name: str | None) -> None:
     """Refuse names that no browser sends: with folders or control characters. No name is ever used."""
-    if name is None or not name:
+    if not name:
         raise HTTPException(400, "the image has no file name")
     if len(name) > LONGEST_NAME or name in (".", "..") or ODD.search(name):
         raise HTTPException(400, "the file name is not a plain name")
@@ -41,7 +41,7 @@ def pixels_of(content: bytes, model: EmbeddingModel, limits: Limits, box: str | 
     except MemoryError:
         raise
     except Exception as error:  # decoders raise anything: OSError, SyntaxError, struct.error, ...
-        raise HTTPException(400, f"the image cannot be read: {str(error) or type(error).__name__}") from error
+        raise _unreadable(error) from error
 
 
 def _opened(content: bytes, limits: Limits) -> ImageFile.ImageFile:
@@ -52,20 +52,21 @@ def _opened(content: bytes, limits: Limits) -> ImageFile.ImageFile:
     make_ready(file)
     try:
         image = Image.open(file, formats=_known())
-    except (
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ):
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise HTTPException(413, _too_many(limits)) from None
     except UnidentifiedImageError:
         raise HTTPException(415, f"not an image of a known kind: {', '.join(FORMATS)}") from None
     except Exception as error:
-        raise HTTPException(400, f"the image cannot be read: {str(error) or type(error).__name__}") from error
+        raise _unreadable(error) from error
     if image.width * image.height > limits.pixels:
         raise HTTPException(413, _too_many(limits))
     if image.width * image.height == 0:
         raise HTTPException(400, "the image has no pixels")
     return image
+
+
+def _unreadable(error: Exception) -> HTTPException:
+    return HTTPException(400, f"the image cannot be read: {str(error) or type(error).__name__}")
 
 
 def _known() -> list[str]:

@@ -16,8 +16,9 @@ from softwarp.memory import freed_memory_kept
 from softwarp.recipe.files import read_recipe
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.report.write import write_report
+from softwarp.runs.provenance import environment
 from softwarp.runs.repeats import Repeats, summarise, t_interval
-from softwarp.runs.run import Run, environment
+from softwarp.runs.run import Run
 from softwarp.tables import Row, Table, metric_table
 from softwarp.training.train import train_recipe
 

@@ -20,7 +20,8 @@ from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import check_batches, override, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.repeats import summarise
-from softwarp.runs.run import Result, Run
+from softwarp.runs.result import Result
+from softwarp.runs.run import Run
 from softwarp.training.train import BlowUpError, train_recipe
 
 # The demo's warp in plain numbers, which studies vary: near those that "auto" measures on glyphs.

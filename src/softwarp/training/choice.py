@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from softwarp.data.splits import fold_classes
+from softwarp.data.class_groups import fold_classes
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.choice import Candidate, Choice, Verdict

@@ -7,7 +7,8 @@ from typing import Any
 
 from softwarp import processes
 from softwarp.data.given_lists import write_list
-from softwarp.data.tables import ImageTable, find_root, layout_of, read_table
+from softwarp.data.readers import ImageTable
+from softwarp.data.tables import find_root, layout_of, read_table
 from softwarp.events import OnEvent, part_of, shown, tell
 from softwarp.files import check_writable
 from softwarp.inference import EmbeddingModel, load

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 
 from softwarp import processes
+from softwarp.data.readers import ImageTable
 from softwarp.data.sources import Source, load_source
-from softwarp.data.tables import ImageTable
 from softwarp.events import OnEvent, part_of, tell
 from softwarp.files import write_json
 from softwarp.recipe.overrides import check_batches, difference_of, write_out

@@ -11,8 +11,9 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from softwarp.data.decode import image_size, open_image
+from softwarp.data.readers import ImageTable
 from softwarp.data.splits import Judged, SplitPlan, divide
-from softwarp.data.tables import ImageTable, layout_of, read_table
+from softwarp.data.tables import layout_of, read_table
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.load import changed
 from softwarp.recipe.overrides import override

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from softwarp import processes
 from softwarp.data.images import Batch
+from softwarp.data.readers import ImageTable
 from softwarp.data.sources import Items, load_source
-from softwarp.data.tables import ImageTable
 from softwarp.evaluation import KNN, embed_images, ks_within, map_at_r_per_class, measure
 from softwarp.events import OnEvent, Stopping, Work, part_of, tell
 from softwarp.losses import contract
@@ -22,7 +22,8 @@ from softwarp.metrics import average_distance_to_proxy
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import check_batches
 from softwarp.recipe.schema import Phase, Recipe
-from softwarp.runs.run import Counts, EvaluatedImage, Result, Run
+from softwarp.runs.result import Counts, Result
+from softwarp.runs.run import EvaluatedImage, Run
 from softwarp.training.follow import follow, tell_download
 from softwarp.training.job import Job, prepare, start_accelerator, start_trackers
 from softwarp.training.schedule import factor, stretches, warm_up
