@@ -8,7 +8,8 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from softwarp.data.feature_cache import UNUSED, FeatureCache, digest_of
+from softwarp.data.decode import digest_of
+from softwarp.data.feature_cache import UNUSED, FeatureCache
 
 SIZE = 3
 

@@ -148,8 +148,7 @@ def classify(
     of classes that the index does not have. An image that is less sure than 95% of the index's own is none
     of these.
     """
-    from softwarp.data.decode import read_content, read_image
-    from softwarp.index.content import digest_of
+    from softwarp.data.decode import digest_of, read_content, read_image
     from softwarp.index.index import Index
 
     index = Index.open(folder)
@@ -284,7 +283,7 @@ def _answered(
     index: "Index", query: Path, title: str, ids: Sequence[int], distances: Sequence[float]
 ) -> "Section":
     from softwarp.data.decode import read_image
-    from softwarp.index.content import thumbnail_of
+    from softwarp.index.thumbnail import thumbnail_of
     from softwarp.report.page import Group as Section
     from softwarp.report.page import Tile, data_uri
 

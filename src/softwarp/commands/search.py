@@ -82,8 +82,7 @@ def _cut(query: Path, box: str) -> "Image.Image":
 
 
 def _found(index: "Index | RemoteIndex", query: Path, answer: "Sequence[Neighbour]") -> list[dict[str, Any]]:
-    from softwarp.data.decode import read_content
-    from softwarp.index.content import digest_of
+    from softwarp.data.decode import digest_of, read_content
 
     digest = digest_of(read_content(query)).hex()
     return [
@@ -147,7 +146,7 @@ def _write_page(
     found: list[list[dict[str, Any]]],
 ) -> None:
     from softwarp.data.decode import read_image
-    from softwarp.index.content import thumbnail_of
+    from softwarp.index.thumbnail import thumbnail_of
     from softwarp.report.page import Group, Tile, data_uri, write_gallery
 
     def tile(jpeg: bytes, name: str, label: str = "", distance: float | None = None) -> Tile:

@@ -1,6 +1,7 @@
 """A file -> an upright RGB image; errors name the file and the cause."""
 
 import errno
+import hashlib
 import io
 import os
 import stat
@@ -30,6 +31,7 @@ FORMAT_OF = {
     ".webp": "WEBP",
 }
 SUFFIXES = frozenset(FORMAT_OF)
+DIGEST_SIZE = 16  # bytes
 LARGEST_FILE = 1 << 30  # bytes; whatever Pillow agrees to decode is smaller, even uncompressed
 HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")  # brands in a file's head
 NO_HEIC = "a HEIC image; to read it: pip install 'softwarp[heic]'"
@@ -76,6 +78,11 @@ def open_image(path: Path) -> io.BufferedReader:
         file.close()
         raise
     return file
+
+
+def digest_of(content: bytes) -> bytes:
+    """Return 16 bytes that differ if the content does."""
+    return hashlib.blake2b(content, digest_size=DIGEST_SIZE).digest()
 
 
 def read_content(path: Path) -> bytes:

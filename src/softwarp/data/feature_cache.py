@@ -18,23 +18,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from softwarp.data.decode import DIGEST_SIZE
 from softwarp.files import cache_folder, locked_file
 
 FORMAT = 1  # raise it when the records change
 UNUSED = 30 * 24 * 3600  # seconds after which a cache is removed
-DIGEST = 16  # bytes
 OURS = re.compile(r"[0-9a-f]{32}\.features")
-
-
-def digest_of(content: bytes) -> bytes:
-    """Return 16 bytes that differ if the content does."""
-    return hashlib.blake2b(content, digest_size=DIGEST).digest()
 
 
 class FeatureCache:
     """Vectors by digest; several processes may read and add at a time.
 
     >>> import tempfile
+    >>> from softwarp.data.decode import digest_of
     >>> cache = FeatureCache("network", 2, folder=Path(tempfile.mkdtemp()))
     >>> cache.add([digest_of(b"a.jpg")], np.ones((1, 2), np.float32))
     >>> cache.find([digest_of(b"a.jpg"), digest_of(b"b.jpg")])
@@ -52,7 +48,7 @@ class FeatureCache:
         name = hashlib.blake2b(f"{FORMAT} {dimensions} {key}".encode(), digest_size=16).hexdigest()
         self.path = folder / f"{name}.features"
         self.record = np.dtype(
-            [("digest", "u1", DIGEST), ("sum", "<u4"), ("vector", "<f4", (dimensions,))], align=False
+            [("digest", "u1", DIGEST_SIZE), ("sum", "<u4"), ("vector", "<f4", (dimensions,))], align=False
         )
 
     def find(self, digests: Sequence[bytes]) -> NDArray[np.float32]:

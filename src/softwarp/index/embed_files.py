@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from softwarp.data.decode import read_content
-from softwarp.index.content import digest_of, thumbnail_of
+from softwarp.data.decode import digest_of, read_content
+from softwarp.index.thumbnail import thumbnail_of
 from softwarp.inference import BATCH, EmbeddingModel
 
 

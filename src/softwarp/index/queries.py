@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.index.content import digest_of
+from softwarp.data.decode import digest_of
 from softwarp.index.updates import weights_digest
 
 if TYPE_CHECKING:

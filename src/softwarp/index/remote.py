@@ -99,7 +99,7 @@ class RemoteIndex:
 
     def picture(self, item: "IndexedImage | Neighbour") -> bytes:
         """Return a small JPEG of an item, from its file; an error if that is not on this machine."""
-        from softwarp.index.content import thumbnail_of
+        from softwarp.index.thumbnail import thumbnail_of
 
         return thumbnail_of(read_image(self.file(item)))
 

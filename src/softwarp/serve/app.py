@@ -13,8 +13,8 @@ from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Query, Reques
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
+from softwarp.data.decode import digest_of
 from softwarp.files import printable
-from softwarp.index.content import digest_of
 from softwarp.index.corrections import Corrections
 from softwarp.index.index import Index
 from softwarp.serve import answers, lookup

@@ -1,17 +1,11 @@
-"""What is kept of an image besides its vector: a digest of its file, and a thumbnail."""
+"""The thumbnail of an image, kept beside its vector."""
 
-import hashlib
 import io
 
 from PIL import Image
 
 THUMBNAIL = 160  # pixels of the longer side
 QUALITY = 80
-
-
-def digest_of(content: bytes) -> bytes:
-    """Return 16 bytes that differ if the content does."""
-    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def thumbnail_of(image: Image.Image) -> bytes:
