@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import softwarp
 from softwarp.cli import app
 from softwarp.export.model_card import public_settings
-from softwarp.fair.benchmark import check_codes, parse_losses, recipe_for_each
+from softwarp.fair.each_loss import check_codes, parse_losses, recipe_for_each
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of, find_loss
 from softwarp.losses.contract import Loss, class_vectors_of, settings_of

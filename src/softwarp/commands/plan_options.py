@@ -1,4 +1,4 @@
-"""Options that tune, benchmark and reality-check share."""
+"""Options that `tune`, `benchmark` and `reality-check` share."""
 
 from typing import Annotated
 
@@ -13,3 +13,6 @@ BudgetOption = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+StorageOption = Annotated[
+    str | None, typer.Option("--storage", help="Database of the searches, like postgresql://USER@HOST/NAME.")
+]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from softwarp.fair.cost import Cost, Pace, Training, cost_of, time_steps
 from softwarp.files import write_json
 from softwarp.recipe.overrides import difference_of
 from softwarp.recipe.schema import Recipe
 from softwarp.training.budget import parse_budget
 from softwarp.training.step_batches import Room, in_words
+from softwarp.tuning.cost import Cost, StudyPace, TrainingKind, cost_of, time_steps
 
 FEWEST = 5  # trials that still are a search, before epochs are cut
 Recipes = Mapping[str, Recipe]
@@ -40,7 +40,7 @@ class StudyPlan:
 
 def fit_study(
     recipes: Recipes,
-    trainings: Callable[[Recipes, int], list[Training]],
+    trainings: Callable[[Recipes, int], list[TrainingKind]],
     folder: Path,
     *,
     trials: int | None,
@@ -96,8 +96,8 @@ def _kept(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _first_that_fits(
     recipes: Recipes,
-    trainings: Callable[[Recipes, int], list[Training]],
-    pace: Pace,
+    trainings: Callable[[Recipes, int], list[TrainingKind]],
+    pace: StudyPace,
     ways: Sequence[tuple[int, int]],  # epochs and trials, the best first
     limit: float | None,
     asked: dict[str, Any],
