@@ -175,7 +175,7 @@ def test_a_study_with_the_file_as_it_was_is_not_continued(file, name, tmp_path):
     write_json(tmp_path / found / "search" / "study.json", {"recipe": write_out(before[found])})
     check_codes(tmp_path, before)
     file.write_text(file.read_text() + "# changed\n")
-    with pytest.raises(ValueError, match=r"my_loss-MyLoss.*changed.*--output"):
+    with pytest.raises(ValueError, match=r"my_loss-MyLoss.*changed.*another folder"):
         check_codes(tmp_path, recipe_for_each(load_recipe("glyphs_euclidean_softmax"), [name]))
 
 

@@ -93,8 +93,6 @@ def recipe_of_words(
         raise ValueError(
             f"give one recipe, or --data, at a time; got {' and '.join(map(str, [*names, data]))}"
         )
-    if protocol not in (None, "validation", "test"):
-        raise ValueError(f"--protocol is validation or test, got {protocol!r}")
     if data is not None:
         from softwarp.training.own_recipe import recipe_for
 
@@ -103,10 +101,3 @@ def recipe_of_words(
     path = find_named(names[0] if names else DEFAULT)
     recipe = changed(read_settings(path), changes, source=path.name, split=protocol, tell=note)
     return run_name(path, changes), recipe
-
-
-def protocol_of(recipe: "Recipe") -> str:
-    """Return in a line which classes and images the recipe trains on, and which are judged."""
-    from softwarp.data.sources import load_source
-
-    return load_source(recipe.data.uncached(), recipe.evaluation.plan()).protocol

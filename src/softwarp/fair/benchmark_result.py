@@ -17,7 +17,7 @@ MARKS = (
     "* : the choice of test classes does not explain the difference; ** : neither does the choice of seeds. "
     "Both at 5% after Holm's correction for all pairs."
 )
-ONE_SEED = "One seed cannot tell luck from merit: no difference is marked. Give --seeds 3 or more."
+ONE_SEED = "One seed cannot tell luck from merit: no difference is marked. Give 3 seeds or more."
 
 
 class SearchedEntry(Protocol):
@@ -173,7 +173,7 @@ def search_lines(outcome: Searched) -> list[str]:
     """Return a line per loss whose search may have ended too early: on a bound, or with a late trial."""
     lines = [
         f"{entry.title}: {', '.join(f'{key} is on the {end} bound' for key, end in entry.on_bounds.items())} "
-        "of its range; the best may lie beyond it (softwarp tune --space widens a range)"
+        "of its range; the best may lie beyond it (softwarp tune widens a range: --space, space=)"
         for entry in outcome.entries
         if entry.on_bounds
     ]

@@ -67,12 +67,12 @@ def check_study(folder: Path, content: Mapping[str, Any]) -> None:
     asked = {key: value for key, value in content.items() if key != "data"}
     if difference := difference_of({key: value for key, value in there.items() if key != "data"}, asked):
         raise ValueError(
-            f"{folder} holds another study: {difference}; choose another --output, or the settings it has"
+            f"{folder} holds another study: {difference}; choose another folder, or the settings it has"
         )
     if content.get("data") not in (None, there.get("data", content.get("data"))):
         raise ValueError(
             f"{folder} holds a study on other images (files or labels have changed since); choose another "
-            "--output"
+            "folder"
         )
 
 

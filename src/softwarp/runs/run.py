@@ -158,12 +158,12 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = error.strerror or "unknown"
-            raise OSError(f"{self.folder} cannot be created ({reason}); choose another --output") from None
+            raise OSError(f"{self.folder} cannot be created ({reason}); choose another folder") from None
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked_folder(self.folder))
             except ValueError as error:
-                raise ValueError(f"{error}; wait for it, or choose another --output") from None
+                raise ValueError(f"{error}; wait for it, or choose another folder") from None
             try:
                 yield
             finally:
@@ -186,8 +186,8 @@ class Run:
         """
         if difference := difference_of(write_out(self.recipe()), write_out(recipe), but=but):
             raise ValueError(
-                f"{self.folder} holds a run of another recipe: {difference}; choose another --output, or "
-                "restart with --fresh"
+                f"{self.folder} holds a run of another recipe: {difference}; choose another folder, "
+                "or start afresh (--fresh, fresh=True)"
             )
         if not self.finished():
             check_rules(self.folder, self._rules(), OF_RUNS)
@@ -196,7 +196,8 @@ class Run:
         """Return a sentence that names the rules that have changed since the run; empty if there are none."""
         changed = ", ".join(outdated(self._rules(), OF_RUNS))
         return changed and (
-            f"{self.folder} was made before a change of {changed} (CHANGELOG.md); --fresh makes it again"
+            f"{self.folder} was made before a change of {changed} (CHANGELOG.md); to make it again, start "
+            "afresh (--fresh, fresh=True)"
         )
 
     def _rules(self) -> dict[str, int]:
@@ -208,7 +209,7 @@ class Run:
         if sha256 != present:
             raise ValueError(
                 f"{self.folder} holds a run on other images, or their files or labels have changed; choose "
-                "another --output, or restart with --fresh"
+                "another folder, or start afresh (--fresh, fresh=True)"
             )
 
     def what_it_is(self) -> str:
@@ -228,8 +229,8 @@ class Run:
         except ValueError as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
-                f"{self.folder} holds a run that this version cannot read ({reason}); choose another "
-                "--output, or restart with --fresh"
+                f"{self.folder} holds a run that this version cannot read ({reason}); choose "
+                "another folder, or start afresh (--fresh, fresh=True)"
             ) from None
 
     def environment(self) -> dict[str, Any]:
@@ -315,7 +316,7 @@ class Run:
                 except ValueError as error:
                     damage = damage or str(error)
         if damage:
-            raise ValueError(f"{damage}, and there is no other; restart with --fresh")
+            raise ValueError(f"{damage}, and there is no other; start afresh (--fresh, fresh=True)")
         return None, ""
 
     def remove_damaged_checkpoint(self) -> None:
@@ -383,7 +384,7 @@ class Run:
         return [EvaluatedImage(file, name, split, int(place)) for file, name, split, place in kept]
 
 
-def read_json_as(kind: type[Model], path: Path, *, cure: str = "restart the run with --fresh") -> Model:
+def read_json_as(kind: type[Model], path: Path, *, cure: str = "start afresh (--fresh, fresh=True)") -> Model:
     """Return a JSON file as a pydantic model; a ValueError names what is wrong with it, and the cure."""
     try:
         return kind.model_validate_json(path.read_bytes())

@@ -105,7 +105,7 @@ def _check(recipe: Recipe) -> str:
     check_batches(recipe)
     if len(recipe.phases) > 1:
         raise ValueError(
-            f"--data trains one phase, but phases has {len(recipe.phases)}; put them into a recipe"
+            f"own images train in one phase, but phases has {len(recipe.phases)}; put them into a recipe"
         )
     if recipe.evaluation.test_classes == "none":
         return "no classes are held out (evaluation.test_classes=none)"
@@ -113,7 +113,7 @@ def _check(recipe: Recipe) -> str:
         return "evaluation.fold was given"
     if (schedule := recipe.phases[0].schedule) != "constant":
         raise ValueError(
-            f"phases.0.schedule={schedule}: --data chooses the number of epochs, so rates stay constant; "
+            f"phases.0.schedule={schedule}: the number of epochs is chosen, so rates stay constant; "
             "for a schedule: softwarp show --data FOLDER > recipe.yaml, and train that recipe"
         )
     return ""
@@ -173,7 +173,7 @@ def _said(choice: Choice, plan: Plan, asked: int) -> str:
     said = choice.sentence()
     if choice.still_rising():
         epochs = choice.chosen.epochs
-        more = "a longer --budget" if epochs < asked else f"more epochs (phases.0.epochs={2 * epochs})"
+        more = "a longer budget" if epochs < asked else f"more epochs (phases.0.epochs={2 * epochs})"
         said += f"\nthe curve was still rising after {epochs} epochs; {more} may give more"
     return said
 
@@ -203,7 +203,7 @@ def check_earlier(
                 was, now = (_either(each[key]) for each in (there, asked))
                 raise ValueError(
                     f"{folder} holds a run of another recipe: {name} was {was} there and is {now} here; "
-                    "choose another --output, or restart with --fresh"
+                    "choose another folder, or start afresh (--fresh, fresh=True)"
                 )
     finals = [folder / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
     for place in finals if seeds > 1 else [folder]:
@@ -239,7 +239,7 @@ def _replace_other(place: Path, recipe: Recipe, on_event: OnEvent | None) -> Non
     if difference_of(write_out(there), write_out(recipe)):
         epochs = there.phases[0].epochs
         left = f"{epochs} epoch{'s' * (epochs != 1)} at {there.data.crop} px" if epochs else "frozen features"
-        tell(on_event, f"{place}: replaces what another --budget left there ({left})")
+        tell(on_event, f"{place}: replaces what another budget left there ({left})")
         _clear(place)
 
 
@@ -307,7 +307,7 @@ def _batches(recipe: Recipe, halves: list[Recipe]) -> str:
 
 def _idle(asked: int) -> str:
     """Why nothing is trained, by the number of epochs that was asked for."""
-    return "there is no time to train; give a longer --budget" if asked else "phases.0.epochs is 0"
+    return "there is no time to train; give a longer budget" if asked else "phases.0.epochs is 0"
 
 
 def _what(plan: Plan, work: Workload, asked: int) -> str:

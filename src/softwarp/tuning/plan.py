@@ -9,6 +9,7 @@ from typing import Any
 from softwarp.files import write_json
 from softwarp.recipe.overrides import difference_of
 from softwarp.recipe.schema import Recipe
+from softwarp.tables import counted
 from softwarp.training.budget import parse_budget
 from softwarp.training.step_batches import Room, in_words
 from softwarp.tuning.cost import Cost, StudyPace, TrainingKind, cost_of, time_steps
@@ -70,8 +71,8 @@ def fit_study(
     plan = _first_that_fits(recipes, trainings, pace, ways, limit, asked)
     if limit is not None and plan.cost.seconds > limit:
         raise ValueError(
-            f"--budget {budget} is too short: one epoch and {plan.trials} trial{'s' * (plan.trials > 1)} are "
-            f"{plan.cost}; give a longer --budget"
+            f"a budget of {budget} is too short: one epoch and {counted(plan.trials, 'trial')} are "
+            f"{plan.cost}; give a longer one"
         )
     return plan
 
@@ -82,14 +83,14 @@ def _kept(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
     if not file.is_file():
         if asked["budget"] is not None and any((*folder.glob("study.json"), *folder.glob("*/study.json"))):
             raise ValueError(
-                f"{folder} holds a study that was made without --budget; omit it, or choose another --output"
+                f"{folder} holds a study that was made without a budget; omit it, or choose another folder"
             )
         return None
     found: dict[str, Any] = json.loads(file.read_text())
     if difference := difference_of(found["asked"], dict(asked)):
         raise ValueError(
-            f"{folder} holds a study that a --budget gave {found['trials']} trials and {found['epochs']} "
-            f"epochs: {difference}; give what it had (budget in seconds), or choose another --output"
+            f"{folder} holds a study that a budget gave {found['trials']} trials and {found['epochs']} "
+            f"epochs: {difference}; give what it had (budget in seconds), or choose another folder"
         )
     return found
 

@@ -220,7 +220,7 @@ def _refuse_another(file: Path, asked: Mapping[str, Any]) -> None:
             whole = {"study": {part: there.get(part)}}, {"study": {part: asked[part]}}
             difference = difference_of(*whole).removeprefix("study.")
     raise ValueError(
-        f"{file.parent} holds a search of another kind: {difference}; choose another --output, or remove the "
+        f"{file.parent} holds a search of another kind: {difference}; choose another folder, or remove the "
         "folder to search again"
     )
 
@@ -234,7 +234,7 @@ def check_search(
 ) -> None:
     """Raise a ValueError for what `search` would refuse before it begins."""
     if trials < 1:
-        raise ValueError(f"--trials must be a number above 0, got {trials}")
+        raise ValueError(f"trials must be a number above 0, got {trials}")
     if sampler not in SAMPLERS:
         raise ValueError(f"no sampler is called {sampler!r}; choose from {', '.join(SAMPLERS)}")
     measured = [*recipe.evaluation.measured(), *names_of("clustering")]
