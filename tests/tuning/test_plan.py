@@ -11,7 +11,7 @@ from softwarp.cli import app
 from softwarp.fair.tasks import open_study
 from softwarp.studies.variants import numbers_of
 from softwarp.tuning.cost import Sizes, StudyPace, TrainingKind
-from softwarp.tuning.plan import fit_study
+from softwarp.tuning.plan import Asked, fit_study
 
 RECIPE = tiny()  # two phases of one epoch
 
@@ -38,7 +38,7 @@ def trainings(recipes, trials):
 
 def fit(folder, budget, trials=None, dry_run=False):
     recipes = {"a": long_recipe(), "b": long_recipe()}
-    return fit_study(recipes, trainings, folder, trials=trials, usual=6, budget=budget, dry_run=dry_run)
+    return fit_study(recipes, trainings, folder, Asked(trials, 6, budget, dry_run))
 
 
 def shape(plan):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.plan_options import BudgetOption, DryRun, StorageOption
-from softwarp.commands.recipes import Depth
+from softwarp.commands.options import Budget, Depth, DryRun, Storage
+from softwarp.commands.progress import bars_until_stopped, note, say, this_command
 
 if TYPE_CHECKING:
     from softwarp.fair.benchmark_result import Benchmark
@@ -38,8 +38,8 @@ def benchmark(
             help="Folder of the study. Default: runs/benchmark, or runs/NAME-benchmark for --data.",
         ),
     ] = None,
-    storage: StorageOption = None,
-    budget: BudgetOption = None,
+    storage: Storage = None,
+    budget: Budget = None,
     dry_run: DryRun = False,
 ) -> None:
     """Find out which loss is best for your images.
@@ -57,7 +57,6 @@ def benchmark(
         raise ValueError("name the losses to compare: --losses arcface,hist, or --losses all")
     from rich.console import Console
 
-    from softwarp.commands.progress import bars_until_stopped, note, say, this_command
     from softwarp.commands.recipes import recipe_of_words
     from softwarp.fair.benchmark_result import benchmark_table, marks_note, verdict
     from softwarp.fair.compare import plan_benchmark, run_benchmark

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.plan_options import BudgetOption, DryRun, StorageOption
+from softwarp.commands.options import Budget, DryRun, Storage
+from softwarp.commands.progress import bars_until_stopped, note, say, this_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,8 +32,8 @@ def reality_check(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the study. Default: runs/RECIPE.")
     ] = None,
-    storage: StorageOption = None,
-    budget: BudgetOption = None,
+    storage: Storage = None,
+    budget: Budget = None,
     dry_run: DryRun = False,
 ) -> None:
     """Compare losses by the protocol of "A Metric Learning Reality Check" and the paper's appendix D.
@@ -48,7 +49,6 @@ def reality_check(
     """
     from rich.console import Console
 
-    from softwarp.commands.progress import bars_until_stopped, note, say, this_command
     from softwarp.fair.reality_study import plan_reality_check, run_reality_check
     from softwarp.fair.reality_table import reality_table
     from softwarp.recipe.files import find_recipe, read_settings

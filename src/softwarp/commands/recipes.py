@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softwarp.commands.options import Depth
+from softwarp.commands.progress import note
+
 if TYPE_CHECKING:
     from softwarp.data.tables import ImageTable as ImageTable
     from softwarp.recipe.schema import Recipe
@@ -18,13 +21,6 @@ Words = Annotated[
     ),
 ]
 
-
-Depth = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="With --data: how many folders name the class, at most. Default: all, so the innermost."
-    ),
-]
 HEADS = ("recipe", "data", "backbone", "loss", "epochs", "R@1")
 CAPTION = "R@1: Recall@1 as published, in percent"
 
@@ -82,7 +78,6 @@ def recipe_of_words(
     table: "ImageTable | None" = None,
 ) -> "tuple[str, Recipe]":
     """Return a name for the run, and its recipe, from the words and options on the command line."""
-    from softwarp.commands.progress import note
     from softwarp.recipe.files import read_settings
     from softwarp.recipe.load import DEFAULT, changed, find_named, run_name
 

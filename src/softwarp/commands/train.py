@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.recipes import Depth, Words, recipe_of_words
+from softwarp.commands.options import Depth
+from softwarp.commands.progress import bars_until_stopped, note, say
+from softwarp.commands.recipes import Words, recipe_of_words
 
 if TYPE_CHECKING:
     from softwarp.recipe.schema import DataPart
@@ -65,7 +67,6 @@ def train(
         raise ValueError("--budget needs --data; a recipe sets its own epochs and crop")
     with _stopped_early():
         from softwarp import processes
-        from softwarp.commands.progress import bars_until_stopped, say
         from softwarp.recipe.overrides import dump_recipe
         from softwarp.training.entry import read_own, train_runs
 
@@ -91,8 +92,6 @@ def _stopped_early() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from softwarp.commands.progress import note
-
         note("stopped before training began")
         raise typer.Exit(130) from None
 
@@ -106,8 +105,6 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, p
         part: how the images were read, and which crop the model saw.
     """
     from rich.console import Console
-
-    from softwarp.commands.progress import note, say
 
     if repeats.runs[0].images.evaluated:
         Console().print(table(repeats).terminal())

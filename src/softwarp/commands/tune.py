@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.plan_options import BudgetOption, DryRun
-from softwarp.commands.recipes import Depth, Words, recipe_of_words
+from softwarp.commands.options import Budget, Depth, DryRun, Storage
+from softwarp.commands.progress import bars_until_stopped, note, say, this_command
+from softwarp.commands.recipes import Words, recipe_of_words
 
 if TYPE_CHECKING:
     from softwarp.tuning.search import Study
@@ -37,14 +38,12 @@ def tune(
     folds: Annotated[
         int | None, typer.Option(min=2, help="Judge by the mean over folds of the training classes.")
     ] = None,
-    storage: Annotated[
-        str | None, typer.Option(help="Database that machines share, like postgresql://USER@HOST/NAME.")
-    ] = None,
+    storage: Storage = None,
     strategy: Annotated[
         str | None, typer.Option(help="paper: first without the warp, then the warp, then the second phase.")
     ] = None,
     prune: Annotated[bool, typer.Option(help="End trials early that are below the median.")] = True,
-    budget: BudgetOption = None,
+    budget: Budget = None,
     dry_run: DryRun = False,
 ) -> None:
     """Search the hyper-parameters of a recipe, or for your own images, on validation classes.
@@ -58,7 +57,6 @@ def tune(
     --output on one machine or the same --storage on many: the workers share the trials. The best settings are
     written to best.yaml: softwarp train OUTPUT/best.yaml
     """
-    from softwarp.commands.progress import bars_until_stopped
     from softwarp.tuning.entry import tune
 
     ranges = dict(_range(each) for each in space or [])
@@ -94,7 +92,6 @@ def _range(text: str) -> tuple[str, str]:
 def _report(searches: "dict[str, Study]", folder: Path) -> None:
     from rich.console import Console
 
-    from softwarp.commands.progress import note, say, this_command
     from softwarp.report.tuning import bound_sentences, rising_sentences, short_table, states
     from softwarp.report.write import write_report
 

@@ -19,17 +19,10 @@ from softwarp.recipe.overrides import write_out
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.repeats import Repeats, read_repeats, summarise, write_repeats
 from softwarp.runs.run import Run, environment
-from softwarp.training.choice import trained_as
-from softwarp.training.step_batches import Room, fit_batches
 from softwarp.training.train import train_recipe
 from softwarp.tuning.space import with_settings
 
 FROZEN = "frozen"  # the folder of the features that every loss has to beat
-
-
-def frozen_recipe(recipe: Recipe, room: Room | None = None) -> Recipe:
-    """Return the recipe of the backbone's features as they are, judged as the losses are."""
-    return fit_batches(trained_as(recipe, 0, 0.0), room)
 
 
 def benchmark_tasks(

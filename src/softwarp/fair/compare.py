@@ -1,11 +1,11 @@
 """softwarp.benchmark: which loss is best for these images, planned and run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from softwarp.events import OnEvent, shown, tell
-from softwarp.fair.benchmark import benchmark_tasks, frozen_recipe, read_benchmark
+from softwarp.fair.benchmark import benchmark_tasks, read_benchmark
 from softwarp.fair.benchmark_result import Benchmark, benchmark_table, search_lines
 from softwarp.fair.each_loss import judged_once, parse_losses, plan_for_losses, recipe_for_each
 from softwarp.fair.tasks import work
@@ -13,10 +13,11 @@ from softwarp.files import write_json, write_text
 from softwarp.recipe.overrides import dump_recipe
 from softwarp.recipe.schema import Recipe
 from softwarp.tables import counted, write_table
+from softwarp.training.choice import trained_as
 from softwarp.training.step_batches import Room, divide_able, fit_batches, room_of
 from softwarp.tuning.cost import TrainingKind
 from softwarp.tuning.entry import recipe_of
-from softwarp.tuning.plan import StudyPlan, batch_line
+from softwarp.tuning.plan import Asked, Recipes, StudyPlan, Trainings, batch_line
 from softwarp.tuning.search import judged_recipe, with_settings
 
 TRIALS = 10  # unless said otherwise
@@ -111,18 +112,10 @@ def plan_benchmark(
     names = _able(parse_losses(losses), base, everything=losses.strip() == "all", on_event=on_event)
     recipes = {name: fit_batches(each, room) for name, each in recipe_for_each(base, names).items()}
     tell(on_event, room.protocol)
-    plan = plan_for_losses(
-        recipes,
-        _trainings(seeds),
-        folder,
-        trials=trials,
-        usual=TRIALS,
-        budget=budget,
-        dry_run=dry_run,
-        kind="benchmark",
-        data=room.sha256,
-    )
-    return Planned(folder, plan.recipes, frozen_recipe(base, room), room, plan, seeds)
+    asked = Asked(trials, TRIALS, budget, dry_run)
+    known = {"kind": "benchmark", "data": room.sha256}
+    plan = plan_for_losses(recipes, _trainings(seeds), folder, known, asked)
+    return Planned(folder, plan.recipes, fit_batches(trained_as(base, 0, 0.0), room), room, plan, seeds)
 
 
 def run_benchmark(
@@ -162,10 +155,10 @@ def _able(names: list[str], base: Recipe, *, everything: bool, on_event: OnEvent
     return able
 
 
-def _trainings(seeds: int) -> Callable[[Mapping[str, Recipe], int], list[TrainingKind]]:
+def _trainings(seeds: int) -> Trainings:
     """What a benchmark with these recipes and so many trials trains."""
 
-    def of(recipes: Mapping[str, Recipe], trials: int) -> list[TrainingKind]:
+    def of(recipes: Recipes, trials: int) -> list[TrainingKind]:
         trainings = []
         for recipe in recipes.values():
             searched = judged_recipe(recipe, objective="map@r", prune=True)

@@ -15,8 +15,7 @@ from softwarp.losses.own_file import loss_label
 from softwarp.recipe.overrides import change_loss, with_code, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.training.train import BlowUpError
-from softwarp.tuning.cost import TrainingKind
-from softwarp.tuning.plan import Recipes, StudyPlan, fit_study
+from softwarp.tuning.plan import Asked, Recipes, StudyPlan, Trainings, fit_study
 from softwarp.tuning.search import search
 from softwarp.tuning.space import on_bounds
 
@@ -94,27 +93,22 @@ def open_for_losses(folder: Path, recipes: Recipes, *, write: bool = True, **kno
 
 def plan_for_losses(
     recipes: Recipes,
-    trainings: Callable[[Recipes, int], list[TrainingKind]],
+    trainings: Trainings,
     folder: Path,
-    *,
-    trials: int | None,
-    usual: int,
-    budget: str | None,
-    dry_run: bool,
-    **known: Any,
+    known: Mapping[str, Any],
+    asked: Asked,
 ) -> StudyPlan:
-    """Return what fits into the budget, as `fit_study` does; the folder then belongs to this study.
+    """Return what fits into the budget; the folder then belongs to this study, unless it is a dry run.
 
     Args:
-        dry_run: asks what would fit, whatever the folder holds.
         known: as in `open_for_losses`.
     """
-    if not dry_run:
+    if not asked.dry_run:
         check_writable(folder)
-    if not dry_run and budget is None:  # otherwise epochs follow from what is timed
-        open_for_losses(folder, recipes, write=False, **known, trials=trials or usual)
-    plan = fit_study(recipes, trainings, folder, trials=trials, usual=usual, budget=budget, dry_run=dry_run)
-    if not dry_run:
+        if asked.budget is None:  # otherwise epochs follow from what is timed
+            open_for_losses(folder, recipes, write=False, **known, trials=asked.trials or asked.usual)
+    plan = fit_study(recipes, trainings, folder, asked)
+    if not asked.dry_run:
         plan.keep(folder)  # first: a study without a plan would be taken for one without a budget
         open_for_losses(folder, plan.recipes, **known, trials=plan.trials)
     return plan

@@ -1,4 +1,4 @@
-"""A reality check from its plan to its table: `reality_check(losses, recipe, output)`."""
+"""A reality check from its plan to its table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from softwarp.recipe.schema import Recipe
 from softwarp.tables import counted, write_table
 from softwarp.training.step_batches import Room, fit_batches, room_of
 from softwarp.tuning.cost import TrainingKind
-from softwarp.tuning.plan import Recipes, StudyPlan, batch_line
+from softwarp.tuning.plan import Asked, Recipes, StudyPlan, batch_line
 from softwarp.tuning.search import check_steps, fold_runs
 
 TRIALS = 50  # unless said otherwise, as in the paper
@@ -49,39 +49,6 @@ class PlannedCheck:
         )
 
 
-def reality_check(
-    losses: Sequence[str],
-    recipe: Recipe,
-    output: Path | str,
-    *,
-    trials: int | None = None,
-    reproductions: int = 10,
-    budget: str | None = None,
-    on_event: OnEvent | None = None,
-) -> RealityCheck:
-    """Return how losses compare by the protocol of "A Metric Learning Reality Check" and our paper.
-
-    The same call resumes a study that was stopped.
-
-    Args:
-        losses: names, as in `softwarp.LOSSES`, or your own, FILE.py:CLASS.
-        recipe: one that follows the protocol, as `softwarp.load_recipe("reality_check/glyphs.yaml")`.
-        output: folder of the study.
-        trials: of the search, for each loss; by default 50, or what fits into the budget.
-        reproductions: with the best settings, for each loss.
-        budget: the time that all of it may take, for one worker: "10m", "2h".
-        on_event: called with notes and progress; by default bars on a terminal or in a notebook.
-    """
-    with shown(on_event) as listener:
-        planned = plan_reality_check(
-            losses, recipe, Path(output), trials=trials, reproductions=reproductions, budget=budget
-        )
-        for line in planned.lines():
-            tell(listener, line)
-        command = f"softwarp.fair.reality_study.reality_check({list(losses)!r}, ...)"
-        return run_reality_check(planned, command=command, on_event=listener)
-
-
 def plan_reality_check(
     losses: Sequence[str],
     recipe: Recipe,
@@ -92,10 +59,16 @@ def plan_reality_check(
     budget: str | None = None,
     dry_run: bool = False,
 ) -> PlannedCheck:
-    """Return what fits into the budget; refuse what does not follow the protocol, before anything is trained.
+    """Return a reality check that fits into the budget, before anything is trained.
 
     Args:
-        dry_run: asks what would fit, whatever the folder holds.
+        losses: names, as in `softwarp.LOSSES`, or your own, FILE.py:CLASS.
+        recipe: one that follows the protocol, as `softwarp.load_recipe("reality_check/glyphs.yaml")`.
+        folder: of the study; it is refused if it holds another one.
+        trials: of the search, for each loss; by default 50, or what fits into the budget.
+        reproductions: with the best settings, for each loss.
+        budget: the time that all of it may take, for one worker: "10m", "2h".
+        dry_run: asks what would fit, whatever the folder holds, and writes nothing.
     """
     check_protocol(recipe)
     recipes = recipe_for_each(recipe, parse_losses(",".join(losses), fewest=1))
@@ -114,39 +87,42 @@ def plan_reality_check(
             kinds.append(TrainingKind(complete_recipe(each, epochs, COMPLETE_SIZE), reproductions))
         return kinds
 
-    plan = plan_for_losses(
-        {name: fit_batches(each, whole) for name, each in recipes.items()},
-        trainings,
-        folder,
-        trials=trials,
-        usual=TRIALS,
-        budget=budget,
-        dry_run=dry_run,
-        kind="reality check",
-        reproductions=reproductions,
-        complete_size=COMPLETE_SIZE,
-        data=whole.sha256,
-    )
+    known = {
+        "kind": "reality check",
+        "reproductions": reproductions,
+        "complete_size": COMPLETE_SIZE,
+        "data": whole.sha256,
+    }
+    fitted = {name: fit_batches(each, whole) for name, each in recipes.items()}
+    plan = plan_for_losses(fitted, trainings, folder, known, Asked(trials, TRIALS, budget, dry_run))
     return PlannedCheck(folder, plan, whole, reproductions)
 
 
 def run_reality_check(
-    planned: PlannedCheck, *, command: str, storage: str | None = None, on_event: OnEvent | None = None
+    planned: PlannedCheck,
+    *,
+    command: str = "",
+    storage: str | None = None,
+    on_event: OnEvent | None = None,
 ) -> RealityCheck:
     """Return what was found, after all trainings; write reality_check.json, .md and .tex.
+
+    The same plan and call resume a study that was stopped.
 
     Args:
         command: that makes it again.
         storage: database of the searches.
+        on_event: called with notes and progress; by default bars on a terminal or in a notebook.
     """
     folder, recipes, trials = planned.folder, planned.plan.recipes, planned.plan.trials
     numbers = {"trials": trials, "reproductions": planned.reproductions, "size": COMPLETE_SIZE}
-    work(reality_tasks(recipes, **numbers, storage=storage), folder, on_event=on_event)
-    outcome = read_reality_check(folder, recipes, **numbers, command=command)
-    write_json(folder / "reality_check.json", outcome.model_dump(mode="json", by_alias=True))
-    write_table(folder / "reality_check", reality_table(outcome))
-    for line in search_lines(outcome):
-        tell(on_event, line)
+    with shown(on_event) as listener:
+        work(reality_tasks(recipes, **numbers, storage=storage), folder, on_event=listener)
+        outcome = read_reality_check(folder, recipes, **numbers, command=command)
+        write_json(folder / "reality_check.json", outcome.model_dump(mode="json", by_alias=True))
+        write_table(folder / "reality_check", reality_table(outcome))
+        for line in search_lines(outcome):
+            tell(listener, line)
     return outcome
 
 

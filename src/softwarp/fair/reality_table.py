@@ -55,6 +55,9 @@ class RealityCheck(BaseModel):
     data_sha256: str
     environment: dict[str, Any]
 
+    def _repr_html_(self) -> str:
+        return reality_table(self).html()
+
 
 def read_reality_check(
     folder: Path, recipes: Mapping[str, Recipe], *, trials: int, reproductions: int, size: int, command: str

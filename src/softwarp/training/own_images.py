@@ -17,6 +17,7 @@ from softwarp.recipe.overrides import check_batches, difference_of, write_out
 from softwarp.recipe.schema import DataPart, Recipe
 from softwarp.runs.choice import Choice
 from softwarp.runs.run import Run
+from softwarp.tables import counted
 from softwarp.training.budget import (
     Pace,
     Plan,
@@ -238,7 +239,7 @@ def _replace_other(place: Path, recipe: Recipe, on_event: OnEvent | None) -> Non
     there = Run(place).recipe()
     if difference_of(write_out(there), write_out(recipe)):
         epochs = there.phases[0].epochs
-        left = f"{epochs} epoch{'s' * (epochs != 1)} at {there.data.crop} px" if epochs else "frozen features"
+        left = f"{counted(epochs, 'epoch')} at {there.data.crop} px" if epochs else "frozen features"
         tell(on_event, f"{place}: replaces what another budget left there ({left})")
         _clear(place)
 

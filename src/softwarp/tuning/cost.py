@@ -13,6 +13,7 @@ from softwarp.evaluation import embed_images
 from softwarp.losses import build_loss
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.run import Run
+from softwarp.tables import counted
 from softwarp.training.job import Job, build_batches, prepare, start_accelerator
 from softwarp.training.start import REACH_IMAGES
 from softwarp.training.step_batches import fit_batches
@@ -39,9 +40,7 @@ class Cost:
         hours = self.seconds / 3600
         length = f"{hours:.1f} hours" if hours >= 1 else f"{math.ceil(60 * hours)} min"
         disk = f"{_size(self.kept)} of disk, and {_size(self.running)} per worker while it trains"
-        return (
-            f"{self.trainings} training{'s' * (self.trainings != 1)}, about {length} for one worker, {disk}"
-        )
+        return f"{counted(self.trainings, 'training')}, about {length} for one worker, {disk}"
 
 
 @dataclass(frozen=True)

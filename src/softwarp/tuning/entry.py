@@ -15,7 +15,7 @@ from softwarp.training.own_recipe import recipe_for
 from softwarp.training.step_batches import fit_batches, room_of
 from softwarp.tuning.cost import TrainingKind
 from softwarp.tuning.paper_strategy import search_like_the_paper
-from softwarp.tuning.plan import Recipes, batch_line, fit_study
+from softwarp.tuning.plan import Asked, Recipes, batch_line, fit_study
 from softwarp.tuning.search import Study, check_search, check_steps, fold_runs, judged_recipe, search
 from softwarp.tuning.space import space_of
 
@@ -143,9 +143,7 @@ def _plan(
         check_writable(folder)
     number = TRIALS if trials is None else trials
     if budget is not None or dry_run:
-        plan = fit_study(
-            {"": recipe}, trainings, folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run
-        )
+        plan = fit_study({"": recipe}, trainings, folder, Asked(trials, TRIALS, budget, dry_run))
         recipe, number = plan.recipes[""], plan.trials
         if not dry_run:
             plan.keep(folder)

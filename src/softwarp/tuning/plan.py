@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from softwarp.files import write_json
 from softwarp.recipe.overrides import difference_of
@@ -16,6 +16,21 @@ from softwarp.tuning.cost import Cost, StudyPace, TrainingKind, cost_of, time_st
 
 FEWEST = 5  # trials that still are a search, before epochs are cut
 Recipes = Mapping[str, Recipe]
+Trainings = Callable[[Recipes, int], list[TrainingKind]]  # of a study with so many trials; the first is timed
+
+
+class Asked(NamedTuple):
+    """What a plan answers.
+
+    Args:
+        trials: as they were given; None takes the usual number, or fewer if the budget is short.
+        dry_run: asks what would fit, whatever the folder holds.
+    """
+
+    trials: int | None
+    usual: int
+    budget: str | None = None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,36 +54,22 @@ class StudyPlan:
             raise ValueError(f"another process has just planned {folder}; give the same command again")
 
 
-def fit_study(
-    recipes: Recipes,
-    trainings: Callable[[Recipes, int], list[TrainingKind]],
-    folder: Path,
-    *,
-    trials: int | None,
-    usual: int,
-    budget: str | None,
-    dry_run: bool,
-) -> StudyPlan:
-    """Return what fits into the budget; without one, the study as it was asked for.
-
-    Args:
-        trainings: of a study with these recipes and so many trials; the first one is timed.
-        trials: as given on the command line; None takes the usual number, or fewer if the budget is short.
-        dry_run: asks what would fit, whatever the folder holds.
-    """
+def fit_study(recipes: Recipes, trainings: Trainings, folder: Path, asked: Asked) -> StudyPlan:
+    """Return what fits into the budget; without one, the study as it was asked for."""
+    trials, usual, budget, dry_run = asked
     limit = None if budget is None else parse_budget(budget)
     most = _epochs(next(iter(recipes.values())))
-    asked = {"budget": limit, "trials": trials, "epochs": most}
-    kept = None if dry_run else _kept(folder, asked)
+    question = {"budget": limit, "trials": trials, "epochs": most}
+    kept = None if dry_run else _kept(folder, question)
     pace = time_steps(trainings(recipes, trials or usual)[0].recipe, folder)
     if kept is not None:
-        return _first_that_fits(recipes, trainings, pace, [(kept["epochs"], kept["trials"])], None, asked)
+        return _first_that_fits(recipes, trainings, pace, [(kept["epochs"], kept["trials"])], None, question)
     numbers = [trials] if trials else list(range(usual, 0, -1))
     enough = [number for number in numbers if trials or number >= FEWEST]
     ways = [(most, number) for number in enough]
     ways += [(epochs, enough[-1]) for epochs in range(most - 1, 0, -1)]
     ways += [(1, number) for number in numbers if number < enough[-1]]
-    plan = _first_that_fits(recipes, trainings, pace, ways, limit, asked)
+    plan = _first_that_fits(recipes, trainings, pace, ways, limit, question)
     if limit is not None and plan.cost.seconds > limit:
         raise ValueError(
             f"a budget of {budget} is too short: one epoch and {counted(plan.trials, 'trial')} are "
@@ -97,7 +98,7 @@ def _kept(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _first_that_fits(
     recipes: Recipes,
-    trainings: Callable[[Recipes, int], list[TrainingKind]],
+    trainings: Trainings,
     pace: StudyPace,
     ways: Sequence[tuple[int, int]],  # epochs and trials, the best first
     limit: float | None,
