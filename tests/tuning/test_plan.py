@@ -146,8 +146,8 @@ def test_refusals_come_before_anything_is_timed(command, tmp_path, monkeypatch):
 def test_a_study_that_is_killed_when_it_is_opened_has_its_plan(command, tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.tuning.plan.time_steps", lambda *_: StudyPace(0.1, 0.0, 0.0, 100))
 
-    def end(folder, content):
-        open_study(folder, content)
+    def end(folder, content, write):
+        open_study(folder, content, write=write)
         raise MemoryError
 
     monkeypatch.setattr("softwarp.fair.each_loss.open_study", end)

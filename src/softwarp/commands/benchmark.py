@@ -86,7 +86,7 @@ def benchmark(
     typer.echo(marks_note(outcome))
     typer.echo(verdict(outcome))
     say(f"report: {output}/report.html; also benchmark.json, .md and .tex")
-    say(f"next: {_next(outcome, planned.recipes, output, images)}")
+    say(f"next: {_next(outcome, planned.plan.recipes, output, images)}")
 
 
 def _next(outcome: "Benchmark", recipes: "dict[str, Recipe]", output: Path, images: Path | None) -> str:

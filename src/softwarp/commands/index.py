@@ -105,9 +105,7 @@ def push(
         from softwarp.index.remote import push as push_index
 
         done = push_index(whole, to, remove_missing=remove_missing, on_event=on_event)
-    counts = {"sent": done.sent, "removed": done.removed, "unchanged": done.unchanged}
-    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
-    typer.echo(f"{done.address}: {told}")
+    typer.echo(f"{done.address}: {_counts(done, 'sent', 'removed', 'unchanged')}")
     typer.echo("search it: softwarp search URL QUERY.jpg")
 
 
@@ -225,17 +223,16 @@ def _told(about: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _counts(done: Any, *names: str) -> str:
+    counts = {name: getattr(done, name) for name in names}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
+
+
 def _report(index: "Index") -> None:
     changes = index.changes
 
     report_broken(changes)
-    counts = {
-        "added": changes.added,
-        "changed": changes.changed,
-        "removed": changes.removed,
-        "unchanged": changes.unchanged,
-    }
-    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
+    done = _counts(changes, "added", "changed", "removed", "unchanged")
     classes = len({item.label for item in index.items} - {None})
     typer.echo(f"{index.folder}: {len(index):,} images, {classes:,} classes, {index.distance} ({done})")
     wanted = index.store.settings["wanted"]

@@ -18,7 +18,7 @@ from softwarp.training.step_batches import Room, divide_able, fit_batches, room_
 from softwarp.tuning.cost import TrainingKind
 from softwarp.tuning.entry import recipe_of
 from softwarp.tuning.plan import Asked, Recipes, StudyPlan, Trainings, batch_line
-from softwarp.tuning.search import judged_recipe, with_settings
+from softwarp.tuning.search import judged_recipe, room_to_search, with_settings
 
 TRIALS = 10  # unless said otherwise
 
@@ -28,12 +28,11 @@ class Planned:
     """A benchmark before anything is trained.
 
     Args:
-        recipes: by loss, with batches that the classes can fill.
+        plan: with a recipe for each loss, whose batches the classes can fill.
         frozen: of the features that every loss has to beat.
     """
 
     folder: Path
-    recipes: dict[str, Recipe]
     frozen: Recipe
     room: Room
     plan: StudyPlan
@@ -42,10 +41,10 @@ class Planned:
     def lines(self) -> tuple[str, str]:
         """Return in words what it takes, and which batches it draws."""
         cost = (
-            f"{counted(len(self.recipes), 'loss', 'losses')} x ({counted(self.plan.trials, 'trial')} + "
+            f"{counted(len(self.plan.recipes), 'loss', 'losses')} x ({counted(self.plan.trials, 'trial')} + "
             f"{counted(self.seeds, 'seed')}): {self.plan.cost}"
         )
-        first = next(iter(self.recipes.values()))
+        first = next(iter(self.plan.recipes.values()))
         searched = judged_recipe(first, objective="map@r", prune=True)
         there = room_of(searched)
         return cost, batch_line(
@@ -115,7 +114,7 @@ def plan_benchmark(
     asked = Asked(trials, TRIALS, budget, dry_run)
     known = {"kind": "benchmark", "data": room.sha256}
     plan = plan_for_losses(recipes, _trainings(seeds), folder, known, asked)
-    return Planned(folder, plan.recipes, fit_batches(trained_as(base, 0, 0.0), room), room, plan, seeds)
+    return Planned(folder, fit_batches(trained_as(base, 0, 0.0), room), room, plan, seeds)
 
 
 def run_benchmark(
@@ -127,7 +126,7 @@ def run_benchmark(
         command: that makes it again.
         storage: database of the searches.
     """
-    folder, recipes = planned.folder, planned.recipes
+    folder, recipes = planned.folder, planned.plan.recipes
     numbers = {"trials": planned.plan.trials, "seeds": planned.seeds}
     tasks = benchmark_tasks(recipes, **numbers, storage=storage, frozen=planned.frozen)
     work(tasks, folder, on_event=on_event)
@@ -143,10 +142,7 @@ def run_benchmark(
 
 def _able(names: list[str], base: Recipe, *, everything: bool, on_event: OnEvent | None) -> list[str]:
     """The losses that the search has classes enough for; others are left out of all, or refused if named."""
-    try:
-        room = room_of(judged_recipe(base, objective="map@r", prune=True))
-    except ValueError as error:
-        raise ValueError(f"a search divides the training classes once more: {error}") from None
+    room = room_to_search(judged_recipe(base, objective="map@r", prune=True))
     able, reasons = divide_able(names, base.batches.accumulate, room)
     if reasons and not (everything and able):
         raise ValueError(f"{'; '.join(reasons)} in the search; leave it out, or add classes")
@@ -159,14 +155,10 @@ def _trainings(seeds: int) -> Trainings:
     """What a benchmark with these recipes and so many trials trains."""
 
     def of(recipes: Recipes, trials: int) -> list[TrainingKind]:
-        trainings = []
+        kinds = []
         for recipe in recipes.values():
             searched = judged_recipe(recipe, objective="map@r", prune=True)
-            looks = sum(phase.epochs for phase in recipe.phases) // searched.evaluation.every
-            trainings += [
-                TrainingKind(recipe, seeds),
-                TrainingKind(searched, trials, looks=looks, kept=False),
-            ]
-        return trainings
+            kinds += [TrainingKind(recipe, seeds), TrainingKind(searched, trials, kept=False)]
+        return kinds
 
     return of

@@ -7,7 +7,7 @@ from typing import Any
 
 from softwarp.events import OnEvent
 from softwarp.fair.benchmark_result import METRIC
-from softwarp.fair.tasks import check_study, open_study
+from softwarp.fair.tasks import open_study
 from softwarp.files import check_writable, write_json
 from softwarp.losses import LOSSES, build_loss, card_of
 from softwarp.losses.contract import class_vectors_of
@@ -88,7 +88,7 @@ def open_for_losses(folder: Path, recipes: Recipes, *, write: bool = True, **kno
     recipe = write_out(next(iter(recipes.values()))) | {"loss": None}
     for phase in recipe["phases"]:
         phase |= {"proxy_learning_rate": None, "proxy_travel": None}  # these follow from the loss
-    (open_study if write else check_study)(folder, {**known, "recipe": recipe})
+    open_study(folder, {**known, "recipe": recipe}, write=write)
 
 
 def plan_for_losses(

@@ -81,9 +81,9 @@ def plan_reality_check(
         kinds = []
         for each in recipes.values():
             epochs, folds = [phase.epochs for phase in each.phases], each.evaluation.folds
-            own, looks = _first_fold(each, folder), sum(epochs) // each.evaluation.every
-            kinds.append(TrainingKind(own, folds * reproductions, looks=looks))
-            kinds.append(TrainingKind(own, folds * number, looks=looks, kept=False))
+            own = _first_fold(each, folder)
+            kinds.append(TrainingKind(own, folds * reproductions))
+            kinds.append(TrainingKind(own, folds * number, kept=False))
             kinds.append(TrainingKind(complete_recipe(each, epochs, COMPLETE_SIZE), reproductions))
         return kinds
 

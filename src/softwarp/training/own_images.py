@@ -93,11 +93,12 @@ def plan_and_choose(
     if not plan.epochs:
         return Settled(trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {_idle(asked)}")
     halves = fold_recipes(recipe, len(source.names)) if choosing else []
-    tell(on_event, _batches(recipe, halves))
+    on_halves = f", {in_words(halves[0].batches)} on the halves" if halves else ""
+    tell(on_event, f"batches: {in_words(recipe.batches)}{on_halves}")
     if not choosing:
         return Settled(recipe, f"not checked against the frozen features, because {unchecked}")
     limit = None if "phases.0.epochs" in given else budget
-    choice = _choose(halves, plan, work, table, folder / "choice", limit, source.closed, fresh, on_event)
+    choice = _choose(halves, plan, work, table, folder / "choice", limit, fresh, on_event)
     return Settled(trained_as(recipe, choice.chosen.epochs, choice.chosen.share), _said(choice, plan, asked))
 
 
@@ -133,7 +134,6 @@ def _choose(
     table: ImageTable,
     folder: Path,
     limit: float | None,
-    closed: bool,
     fresh: bool,
     on_event: OnEvent | None,
 ) -> Choice:
@@ -141,7 +141,7 @@ def _choose(
     histories, spent, epochs = list[list[dict[str, Any]]](), list[float](), plan.epochs
     for number, each in enumerate(halves):
         run, half = Run(folder / f"fold-{number}"), trained_as(each, epochs, 1.0)
-        but = ", but for held-out images" * closed
+        but = ", but for held-out images" * work.closed
         tell(
             on_event,
             f"choosing: half {number + 1} of the training classes is held out, the other half trains{but}",
@@ -164,7 +164,7 @@ def _choose(
         {key: each for key, each in read_looks(histories, rows).items() if key[0] <= epochs}
         for rows in ("interpolations", "held_out_images")
     )
-    choice = choose_candidate(classes, images if closed else None)
+    choice = choose_candidate(classes, images if work.closed else None)
     if processes.is_main():
         write_json(folder / "choice.json", choice.model_dump(mode="json", by_alias=True))
     return choice
@@ -298,12 +298,6 @@ def _cropped(data: DataPart, crop: int) -> DataPart:
 
 def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
-
-
-def _batches(recipe: Recipe, halves: list[Recipe]) -> str:
-    """The batches in words: of the halves that choose, and of the final model."""
-    chosen = f", {in_words(halves[0].batches)} on the halves" if halves else ""
-    return f"batches: {in_words(recipe.batches)}{chosen}"
 
 
 def _idle(asked: int) -> str:

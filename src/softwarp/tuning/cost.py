@@ -49,13 +49,11 @@ class TrainingKind:
 
     Args:
         times: how many.
-        looks: evaluations on the way.
         kept: whether model and embeddings are.
     """
 
     recipe: Recipe
     times: int
-    looks: int = 0
     kept: bool = True
 
 
@@ -105,7 +103,8 @@ class StudyPace:
         """Return the seconds of all trainings of one kind: starts, steps, looks."""
         recipe, sizes = training.recipe, self.sizes_of(training.recipe)
         epochs = sum(phase.epochs for phase in recipe.phases)
-        embedded = (training.looks + 1 + recipe.evaluation.baseline) * sizes.judged
+        looks = epochs // recipe.evaluation.every if recipe.evaluation.every else 0
+        embedded = (looks + 1 + recipe.evaluation.baseline) * sizes.judged
         embedded += _at_start(recipe, sizes)
         embedded += max(1, epochs) * min(recipe.evaluation.avg_dtp_images, sizes.images)
         return training.times * (sizes.batches * epochs * self.step_of(recipe) + embedded * self.image)

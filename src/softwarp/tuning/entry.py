@@ -131,9 +131,7 @@ def _plan(
 
     def trainings(recipes: Recipes, number: int) -> list[TrainingKind]:
         """What is trained, if no trial ends early."""
-        own = first_run(recipes[""])
-        looks = sum(phase.epochs for phase in own.phases) // (own.evaluation.every or 1)
-        return [TrainingKind(own, number * (folds or 1), looks=looks if prune else 0, kept=False)]
+        return [TrainingKind(first_run(recipes[""]), number * (folds or 1), kept=False)]
 
     check_steps(judged_recipe(recipe, objective=objective, prune=prune), folder, folds)
     own = first_run(recipe)
