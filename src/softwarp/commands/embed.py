@@ -36,7 +36,6 @@ def embed(
     file holds `embeddings`, `names`, `digests` of the files' content and, for class folders and CSV files,
     `labels`.
     """
-
     if output.suffix != ".safetensors":
         raise ValueError(f"{output}: the file must end in .safetensors")
     if output.exists() and not fresh:

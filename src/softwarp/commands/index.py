@@ -66,7 +66,6 @@ def build(
 
     The same command resumes after a stop or a crash.
     """
-
     with updating(f"what is embedded is kept in {output}") as on_event:
         from softwarp.index.index import Index
 
@@ -100,7 +99,6 @@ def push(
     softwarp index push photos.index --to postgresql://user@host/photos
     softwarp search postgresql://user@host/photos query.jpg
     """
-
     with opened(index, "what has arrived stays") as (whole, on_event):
         from softwarp.index.remote import push as push_index
 
@@ -112,7 +110,6 @@ def push(
 @app.command()
 def add(index: IndexFolder, paths: Paths) -> None:
     """Add images; those that are in the index with the same content are left alone."""
-
     with opened(index, f"what is embedded is kept in {index}") as (whole, on_event):
         whole.add(paths, on_event=on_event)
     _report(whole)
@@ -138,7 +135,6 @@ def refresh(
     ] = False,
 ) -> None:
     """Bring an index up to date with its folders and CSV files: new, changed and vanished images."""
-
     with opened(index, f"what is embedded is kept in {index}") as (whole, on_event):
         whole.refresh(remove_missing=remove_missing, on_event=on_event)
     _report(whole)

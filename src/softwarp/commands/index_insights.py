@@ -43,7 +43,6 @@ def duplicates(
     html: Html = None,
 ) -> None:
     """List groups of images that are nearly the same."""
-
     with opened(folder, "nothing is written") as (index, on_event):
         found = index.duplicates(threshold, on_event=on_event)
     copies = sum(len(group.ids) - 1 for group in found.groups)
@@ -68,7 +67,6 @@ def clusters(
     html: Html = None,
 ) -> None:
     """Sort images into groups that look alike, whatever their labels."""
-
     with opened(folder, "nothing is written") as (index, on_event):
         found = index.clusters(k=k, fineness=fineness, on_event=on_event)
     groups = found.groups
@@ -84,7 +82,6 @@ def clusters(
 
 def outliers(folder: IndexFolder, k: Neighbours = 10, csv: Csv = None, html: Html = None) -> None:
     """List images that are likely mislabelled: their neighbours have another label."""
-
     with opened(folder, "nothing is written") as (index, on_event):
         found = index.outliers(k, on_event=on_event)
     heads = ("rank", "score", "class", "suggested", "id", "image")
@@ -231,7 +228,6 @@ def _agreement(index: "Index", groups: Sequence["ImageGroup"]) -> float | None:
 
 def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> None:
     """Print the first rows; the first columns are numbers."""
-
     if rows:
         print_columns(heads, rows[:SHOWN], numbers=numbers)
     if len(rows) > SHOWN:

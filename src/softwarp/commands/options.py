@@ -16,7 +16,7 @@ Budget = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 Storage = Annotated[
     str | None,
-    typer.Option(help="Database of the searches that machines share, like postgresql://USER@HOST/NAME."),
+    typer.Option(help="Database in which machines share a search, like postgresql://USER@HOST/NAME."),
 ]
 Depth = Annotated[
     int | None,

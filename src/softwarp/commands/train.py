@@ -107,7 +107,7 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, p
     from rich.console import Console
 
     if repeats.runs[0].images.evaluated:
-        Console().print(table(repeats).terminal())
+        Console().print(repeats_table(repeats).terminal())
     else:
         note("all classes were trained and none judged: softwarp verify RUN --pairs FILE")
     if settled and repeats.baseline:
@@ -146,7 +146,7 @@ def index_command(run: Path, data: Path, depth: int | None) -> str:
     return shlex.join([*words, *(["--depth", str(depth)] if depth else [])])
 
 
-def table(repeats: "Repeats") -> "Table":
+def repeats_table(repeats: "Repeats") -> "Table":
     """Return a row per metric: its value, its deviation over seeds, and the untrained model's value."""
     from softwarp.tables import figures_table
 

@@ -72,7 +72,7 @@ def check_codes(folder: Path, recipes: Mapping[str, Recipe]) -> None:
         if there not in (None, recipe.loss.code):
             raise ValueError(
                 f"{folder} holds {name} as its file was before it changed; restore the file, choose another "
-                f"output folder, or delete {folder / name}"
+                f"folder, or delete {folder / name}"
             )
 
 

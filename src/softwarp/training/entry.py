@@ -170,9 +170,10 @@ def train_runs(
         )
         tell(on_event, settled)
     else:
-        tell(on_event, room_of(recipe).protocol)
-        if not fresh:
-            _check_seeds(recipe, folder, seeds)
+        room = room_of(recipe)
+        tell(on_event, room.protocol)
+        if seeds > 1 and not fresh:
+            _check_seeds(recipe, folder, seeds, room.sha256)
     if seeds > 1 and processes.is_main():
         (folder / "seeds.json").unlink(missing_ok=True)  # of an earlier set
     runs = []
@@ -196,12 +197,11 @@ def train_runs(
     return trained
 
 
-def _check_seeds(recipe: Recipe, folder: Path, seeds: int) -> None:
+def _check_seeds(recipe: Recipe, folder: Path, seeds: int, sha256: str) -> None:
     """Raise a ValueError if a later seed's folder holds another run, before the first seed trains."""
-    places = {seed: Run(folder / f"seed-{seed}") for seed in range(recipe.seed, recipe.seed + seeds)}
-    begun = {seed: run for seed, run in places.items() if seeds > 1 and run.started()}
-    sha256 = room_of(recipe).sha256 if begun else ""
-    for seed, run in begun.items():
-        run.check_recipe(recipe.model_copy(update={"seed": seed}))
-        if run.finished():
-            run.check_data(run.result().data_sha256, sha256)
+    for seed in range(recipe.seed, recipe.seed + seeds):
+        run = Run(folder / f"seed-{seed}")
+        if run.started():
+            run.check_recipe(recipe.model_copy(update={"seed": seed}))
+            if run.finished():
+                run.check_data(run.result().data_sha256, sha256)
