@@ -317,7 +317,7 @@ def search_on_other_data(folder):
     [
         ({"objective": "map@rr"}, "did you mean map@r"),
         ({"sampler": "tpee"}, "tpe, gp, random, grid"),
-        ({"trials": 0}, "--trials .*above 0"),
+        ({"trials": 0}, "trials .*above 0"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(options, cause, tmp_path):
