@@ -11,6 +11,7 @@ from support.pictures import stripes
 
 import softwarp
 from softwarp.events import Note, Progress
+from softwarp.runs.repeats import read_repeats
 from softwarp.training.train import StoppedError
 
 QUICK = (
@@ -95,6 +96,13 @@ def test_notes_and_progress_are_told_and_nothing_is_printed(trained, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_several_models_of_images_share_a_choice(images, tmp_path):
+    model = softwarp.train(images, *QUICK, output=tmp_path / "run", seeds=2, protocol="validation")
+    assert (model.result.split, model.folder.name) == ("validation", "seed-0")
+    assert model.choice is not None
+    assert len(read_repeats(tmp_path / "run").runs) == 2
+
+
 def test_without_a_listener_a_service_logs(images, caplog, capsys):
     with caplog.at_level(logging.INFO, "softwarp"):
         softwarp.train(images, *QUICK, output=images.parent / "run")
@@ -143,7 +151,15 @@ def test_a_recipe_is_trained_as_it_says(tmp_path):
     assert isinstance(recipe, softwarp.Recipe)
     model = softwarp.train(recipe, output=tmp_path)
     assert model.result.name == "arcface"
-    assert model.choice is None
+    assert (model.result.split, model.choice) == ("test", None)
+    first = softwarp.train(recipe, output=tmp_path / "two", seeds=2, protocol="validation")
+    assert (first.result.split, first.result.seed) == ("validation", recipe.seed)
+    repeats = read_repeats(tmp_path / "two")
+    assert [run.seed for run in repeats.runs] == [recipe.seed, recipe.seed + 1]
+    assert repeats.runs[0] == first.result
+    for wrong in ({"protocol": "tset"}, {"seeds": 0}):
+        with pytest.raises(ValueError, match=str(*wrong.values())):
+            softwarp.train(recipe, output=tmp_path / "two", **wrong)
     with pytest.raises(ValueError, match="omit the budget"):
         softwarp.train(recipe, budget="1m", output=tmp_path)
 

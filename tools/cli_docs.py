@@ -54,7 +54,7 @@ def studies() -> Iterator[tuple[str, Any]]:
     for each in listed_studies():
         module = load_study(each.name)
         own = typer.Typer(add_completion=False, rich_markup_mode=None)
-        own.command(help=inspect.getdoc(module.main))(command_of(each.name, module))
+        own.command(help=inspect.getdoc(module.main))(command_of(module))
         yield f"softwarp study {each.name}", typer.main.get_command(own)
 
 

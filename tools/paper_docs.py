@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from softwarp.commands.paper_table import read_table
+from softwarp.commands.paper_table import read_paper_table
 from softwarp.files import write_text
 from softwarp.recipe.files import read_settings
 
@@ -57,7 +57,7 @@ def row(part: Mapping[str, Any]) -> tuple[str, ...]:
 def recipes(part: Mapping[str, Any]) -> str:
     """Return the recipes of a part: named, or counted if it is a table of them."""
     if "table" in part:
-        rows = (each for group in read_table(part["table"])["groups"] for each in group["rows"])
+        rows = (each for group in read_paper_table(part["table"])["groups"] for each in group["rows"])
         named = [name for each in rows for name in each.get("recipes", {}).values()]
         return f"{len(set(named))}: `softwarp recipes --table {part['table']}`"
     return ", ".join(f"`{name}`" for name in part.get("recipes", ()))

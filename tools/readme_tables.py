@@ -10,8 +10,7 @@ from freshness import note
 
 from softwarp.fair.benchmark_result import Benchmark, benchmark_table, search_lines
 from softwarp.fair.benchmark_result import search_table as search_of_each
-from softwarp.fair.reality_table import RealityCheck, figures_of
-from softwarp.fair.reality_table import table as table_of_reality_check
+from softwarp.fair.reality_table import RealityCheck, category_table, figures_of
 from softwarp.files import write_text
 from softwarp.studies.demo import METRICS
 from softwarp.tables import Cell, Row, Table, metric_table
@@ -96,7 +95,7 @@ def reality_check_table(content: dict[str, Any]) -> str:
     """Return the table of a reality check and the command that made it."""
     outcome = RealityCheck.model_validate(content)
     rows = {entry.title: figures_of(entry) for entry in outcome.entries}
-    shown = table_of_reality_check(rows, outcome.sizes).markdown()
+    shown = category_table(rows, outcome.sizes).markdown()
     return f"{shown}\n`{outcome.command}`\n{_searched(outcome)}"
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from softwarp.recipe.load import load_recipe
     from softwarp.recipe.schema import Recipe
     from softwarp.training.entry import train
+    from softwarp.tuning.entry import tune
 
 _HOMES = {
     "LOSSES": "softwarp.losses",
@@ -35,6 +36,7 @@ _HOMES = {
     "load": "softwarp.inference",
     "load_recipe": "softwarp.recipe.load",
     "train": "softwarp.training.entry",
+    "tune": "softwarp.tuning.entry",
     "verify": "softwarp.faces.verify",
 }
 _ROOMS = ("losses", "metrics")
@@ -54,6 +56,7 @@ __all__ = [
     "losses",
     "metrics",
     "train",
+    "tune",
     "verify",
 ]
 

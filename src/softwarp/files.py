@@ -132,9 +132,9 @@ def check_writable(folder: Path) -> None:
     """
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not nearest.is_dir():
-        raise OSError(f"{nearest} is a file, not a folder; choose another --output")
+        raise OSError(f"{nearest} is a file, not a folder; choose another folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise OSError(f"{nearest} cannot be written to; choose another --output, or change its permissions")
+        raise OSError(f"{nearest} cannot be written to; choose another folder, or change its permissions")
 
 
 def write_text(path: Path, text: str) -> None:

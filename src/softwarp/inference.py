@@ -83,7 +83,9 @@ class EmbeddingModel:
     @property
     def choice(self) -> Choice | None:
         """Why it is this model: the candidates and what held-out classes said; None if nothing was chosen."""
-        file = self._run_folder() / "choice" / "choice.json"
+        folder = self._run_folder()
+        chosen = folder.parent if folder.name.startswith("seed-") else folder  # once for all seeds
+        file = chosen / "choice" / "choice.json"
         return read_json_as(Choice, file) if file.is_file() else None
 
     def _run_folder(self) -> Path:

@@ -38,7 +38,7 @@ def test_a_benchmark_has_a_folder_named_after_its_data(monkeypatch, tmp_path, da
         seen.append(place)
         raise ValueError("far enough")
 
-    monkeypatch.setattr("softwarp.fair.compare.check_writable", stop)
+    monkeypatch.setattr("softwarp.fair.each_loss.check_writable", stop)
     with pytest.raises(ValueError, match="far enough"):
         benchmark(["data.max_classes=20"], losses="arcface,cosface", data=data, trials=1, seeds=1)
     assert [place.name for place in seen] == [folder]

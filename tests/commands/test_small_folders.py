@@ -117,7 +117,7 @@ def test_the_same_command_resumes_and_other_images_are_refused_before_any_step(e
     copy, other = shutil.copytree(folder, tmp_path / "study"), shutil.copytree(root, tmp_path / "birds")
     shutil.copy(other / "class 00" / "0.png", other / "class 00" / "more.png")
     monkeypatch.setattr("softwarp.training.train.work_through", None)
-    monkeypatch.setattr("softwarp.fair.plan.fit_study", None)
+    monkeypatch.setattr("softwarp.tuning.plan.fit_study", None)
     words = ("--losses", "warped_softmax,triplet", "--trials", 1, "--seeds", 3, *SMALL, "--output", copy)
     assert "other images" in str(run("benchmark", "--data", other, *words).exception)
 
@@ -143,7 +143,7 @@ def test_a_search_runs_on_few_classes_and_few_images(classes, images, tmp_path):
 
 def test_too_few_classes_to_search_on_are_refused_at_once(tmp_path, monkeypatch):
     root = draw(tmp_path / "birds", 5, 2)
-    monkeypatch.setattr("softwarp.fair.plan.time_steps", None)
+    monkeypatch.setattr("softwarp.tuning.plan.time_steps", None)
     for words in (("tune",), ("benchmark", "--losses", "triplet,arcface")):
         text = str(run(*words, "--data", root, *SMALL, "--output", tmp_path / "study").exception)
         assert "divides the training classes once more" in text

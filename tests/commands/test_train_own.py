@@ -76,7 +76,7 @@ def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, mo
     monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
     again = answer(root, folder, "phases.0.epochs=2")
     assert again.exit_code == 0, again.output
-    assert "already finished; --fresh trains again" in again.stderr
+    assert "already finished; to train again" in again.stderr
     assert again.stdout == said.stdout
 
 
@@ -298,7 +298,7 @@ def test_a_longer_budget_replaces_what_a_shorter_one_left_and_says_so(finished, 
     monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
     monkeypatch.setattr("softwarp.training.own_images.measure_pace", slowly(1.0))
     short = answer(finished[0], tmp_path, "--budget", "2 s")
-    assert "give a longer --budget" in short.stdout
+    assert "give a longer budget" in short.stdout
     assert Run(tmp_path).result().epochs == 0
     monkeypatch.setattr("softwarp.training.own_images.fit_rest", lambda plan, *_, epochs, **__: (epochs, 0.0))
     long = answer(finished[0], tmp_path, "--budget", "20min")
@@ -307,10 +307,10 @@ def test_a_longer_budget_replaces_what_a_shorter_one_left_and_says_so(finished, 
     chosen = json.loads((tmp_path / "choice" / "choice.json").read_text())["chosen"]["epochs"]
     assert Run(tmp_path).result().epochs == chosen
     if chosen:
-        assert f"{tmp_path}: replaces what another --budget left there (frozen features)" in long.stderr
+        assert f"{tmp_path}: replaces what another budget left there (frozen features)" in long.stderr
     less = answer(finished[0], tmp_path, "--budget", "6 min")
     assert less.exit_code == 0, less.output
-    assert "fold-0: replaces what another --budget left there (4 epochs at 64 px)" in less.stderr
+    assert "fold-0: replaces what another budget left there (4 epochs at 64 px)" in less.stderr
 
 
 @pytest.mark.parametrize(

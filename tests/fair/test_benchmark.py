@@ -16,14 +16,12 @@ from support.tiny_studies import LOSSES, RECIPE, SEEDS, TRIALS, run_benchmark
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.fair import benchmark
+from softwarp.fair import benchmark, each_loss
 from softwarp.fair.benchmark import (
     benchmark_tasks,
-    judged_once,
-    open_benchmark,
-    recipe_for_each,
     values_by_class,
 )
+from softwarp.fair.each_loss import judged_once, open_for_losses, recipe_for_each
 from softwarp.fair.tasks import work
 from softwarp.recipe.overrides import write_out
 from softwarp.runs.run import Run
@@ -155,7 +153,7 @@ def test_a_finished_benchmark_trains_nothing_and_more_seeds_train_only_these(stu
         return train(recipe, place, **settings)
 
     monkeypatch.setattr(benchmark, "train_recipe", spy)
-    monkeypatch.setattr(benchmark, "search", lambda *_, **__: pytest.fail("searched again"))
+    monkeypatch.setattr(each_loss, "search", lambda *_, **__: pytest.fail("searched again"))
     work(benchmark_tasks(recipes, trials=TRIALS, seeds=SEEDS), folder)
     assert trained == []
     work(benchmark_tasks({"proxy_nca_pp": recipes["proxy_nca_pp"]}, trials=TRIALS, seeds=SEEDS + 1), folder)
@@ -164,13 +162,15 @@ def test_a_finished_benchmark_trains_nothing_and_more_seeds_train_only_these(stu
 
 def test_another_benchmark_in_the_folder_is_refused(tmp_path):
     recipes = recipe_for_each(judged_once(RECIPE), LOSSES)
-    open_benchmark(tmp_path, recipes, trials=2)
-    open_benchmark(tmp_path, recipe_for_each(judged_once(RECIPE), ["cosface", *LOSSES]), trials=2)
+    open_for_losses(tmp_path, recipes, kind="benchmark", trials=2)
+    open_for_losses(
+        tmp_path, recipe_for_each(judged_once(RECIPE), ["cosface", *LOSSES]), kind="benchmark", trials=2
+    )
     with pytest.raises(ValueError, match="trials is 2 there and 3 here"):
-        open_benchmark(tmp_path, recipes, trials=3)
+        open_for_losses(tmp_path, recipes, kind="benchmark", trials=3)
     changed = RECIPE.model_copy(update={"seed": 5})
     with pytest.raises(ValueError, match=r"recipe\.seed is 0 there and 5 here"):
-        open_benchmark(tmp_path, recipe_for_each(judged_once(changed), LOSSES), trials=2)
+        open_for_losses(tmp_path, recipe_for_each(judged_once(changed), LOSSES), kind="benchmark", trials=2)
 
 
 def test_a_loss_that_blows_up_is_named_and_does_not_end_the_benchmark(study, monkeypatch, tmp_path):
@@ -190,7 +190,7 @@ def test_a_search_in_which_all_blew_up_trains_no_seeds(monkeypatch, tmp_path):
     def fail(*_, **__):
         raise BlowUpError("all 2 trials blew up")
 
-    monkeypatch.setattr(benchmark, "search", fail)
+    monkeypatch.setattr(each_loss, "search", fail)
     monkeypatch.setattr(benchmark, "train_recipe", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ValueError, match="all 2 trials blew up"):
         run_benchmark(tmp_path / "study")

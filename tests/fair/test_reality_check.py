@@ -20,16 +20,15 @@ from softwarp.cli import app
 from softwarp.data.sources import load_source
 from softwarp.data.splits import SplitPlan
 from softwarp.fair import reality_check
-from softwarp.fair.benchmark import recipe_for_each
 from softwarp.fair.benchmark_result import search_lines, search_table
+from softwarp.fair.each_loss import open_for_losses, recipe_for_each
 from softwarp.fair.reality_check import (
     check_protocol,
     complete_epochs,
     epochs_to_best,
-    open_reality_check,
     space_with_follow_up,
 )
-from softwarp.fair.reality_table import CATEGORIES, METRICS, RealityCheck, table
+from softwarp.fair.reality_table import CATEGORIES, METRICS, RealityCheck, category_table
 from softwarp.recipe.files import find_recipe, read_recipe, recipe_names
 from softwarp.recipe.schema import parse_recipe
 from softwarp.report.benchmark import published_table
@@ -220,10 +219,10 @@ def test_a_recipe_that_is_not_of_the_protocol_is_refused(changes, cause):
 def test_another_study_in_the_folder_is_refused(tmp_path):
     recipes = recipe_for_each(PLATEAU, LOSSES)
     numbers = {"trials": 1, "reproductions": 2, "size": SIZE}
-    open_reality_check(tmp_path, recipes, **numbers)
-    open_reality_check(tmp_path, recipe_for_each(PLATEAU, ["cosface"]), **numbers)
+    open_for_losses(tmp_path, recipes, **numbers)
+    open_for_losses(tmp_path, recipe_for_each(PLATEAU, ["cosface"]), **numbers)
     with pytest.raises(ValueError, match="reproductions is 2 there and 3 here"):
-        open_reality_check(tmp_path, recipes, **numbers | {"reproductions": 3})
+        open_for_losses(tmp_path, recipes, **numbers | {"reproductions": 3})
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -328,7 +327,7 @@ def test_the_published_table_is_marked_as_in_the_paper():
 
 def test_a_loss_without_figures_has_an_empty_row():
     figures = {kind: dict.fromkeys(METRICS, (50.0, 1.0)) for kind in CATEGORIES}
-    shown = table({"a": figures, "b (blew up)": {}}, dict.fromkeys(CATEGORIES, 8))
+    shown = category_table({"a": figures, "b (blew up)": {}}, dict.fromkeys(CATEGORIES, 8))
     assert {cell.text for cell in shown.rows[1][1:]} == {""}
     assert not any(cell.second for cell in shown.rows[0])
 
@@ -356,7 +355,7 @@ def test_a_search_that_may_have_ended_too_early_is_named(study):
 
 
 def test_the_command_prints_a_table_and_writes_every_form(study, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.commands.reality_check.COMPLETE_SIZE", SIZE)
+    monkeypatch.setattr("softwarp.fair.reality_study.COMPLETE_SIZE", SIZE)
     folder = shutil.copytree(study[0], tmp_path / "copy")
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(PLATEAU.model_dump(mode="json")))
     shown = command(

@@ -157,5 +157,5 @@ def test_torchrun_is_refused(tmp_path, monkeypatch):
 def test_another_study_in_the_folder_is_refused_with_the_difference(tmp_path):
     open_study(tmp_path, {"trials": 5, "recipe": {"seed": 0, "phases": [{"epochs": 2}]}})
     open_study(tmp_path, {"trials": 5, "recipe": {"seed": 0, "phases": [{"epochs": 2}]}})
-    with pytest.raises(ValueError, match=r"phases\.0\.epochs is 2 there and 3 here.*--output"):
+    with pytest.raises(ValueError, match=r"phases\.0\.epochs is 2 there and 3 here.*another folder"):
         open_study(tmp_path, {"trials": 5, "recipe": {"seed": 0, "phases": [{"epochs": 3}]}})

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import softwarp
 from softwarp.cli import app
 from softwarp.export.model_card import public_settings
-from softwarp.fair.benchmark import check_codes, parse_losses, recipe_for_each
+from softwarp.fair.each_loss import check_codes, parse_losses, recipe_for_each
 from softwarp.files import write_json
 from softwarp.losses import LOSSES, build_loss, card_of, find_loss
 from softwarp.losses.contract import Loss, class_vectors_of, settings_of
@@ -175,7 +175,7 @@ def test_a_study_with_the_file_as_it_was_is_not_continued(file, name, tmp_path):
     write_json(tmp_path / found / "search" / "study.json", {"recipe": write_out(before[found])})
     check_codes(tmp_path, before)
     file.write_text(file.read_text() + "# changed\n")
-    with pytest.raises(ValueError, match=r"my_loss-MyLoss.*changed.*--output"):
+    with pytest.raises(ValueError, match=r"my_loss-MyLoss.*changed.*another folder"):
         check_codes(tmp_path, recipe_for_each(load_recipe("glyphs_euclidean_softmax"), [name]))
 
 

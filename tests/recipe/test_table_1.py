@@ -8,7 +8,7 @@ from support.tiny_data import draw_cars, draw_cub, draw_sop
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.commands.paper_table import read_table
+from softwarp.commands.paper_table import read_paper_table
 from softwarp.losses import card_of
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.files import find_recipe, read_recipe, read_settings, recipe_names
@@ -17,7 +17,7 @@ from softwarp.runs.result import Counts
 from softwarp.training.schedule import factor
 from softwarp.training.train import train_recipe
 
-TABLE = read_table(1)
+TABLE = read_paper_table(1)
 ROWS = [row for group in TABLE["groups"] for row in group["rows"]]
 CELLS = {name: (row, data) for row in ROWS for data, name in row.get("recipes", {}).items()}
 QUICK = ("cub_cross_entropy", "sop_hist")  # between them: no head, jitter, warm-up, a network, random batches
@@ -135,7 +135,7 @@ def test_the_command_prints_the_table_within_100_columns(monkeypatch):
 
 def test_table_2_has_the_deviations_and_the_means_of_table_1(monkeypatch):
     """Typed once more from the paper; the means are those of its row in Table 1."""
-    (row,) = [row for group in read_table(2)["groups"] for row in group["rows"]]
+    (row,) = [row for group in read_paper_table(2)["groups"] for row in group["rows"]]
     assert row["deviations"] == {
         "cub": [0.16, 0.17, 0.16, 0.12],
         "cars": [0.11, 0.06, 0.02, 0.32],

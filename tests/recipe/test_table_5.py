@@ -8,7 +8,7 @@ from support.face_files import write_faces
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.commands.paper_table import read_table
+from softwarp.commands.paper_table import read_paper_table
 from softwarp.losses import build_loss
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.files import find_recipe, read_recipe, read_settings, recipe_names
@@ -16,7 +16,7 @@ from softwarp.recipe.schema import parse_recipe
 from softwarp.training.schedule import factor, stretches
 from softwarp.training.train import train_recipe
 
-TABLE = read_table(5)
+TABLE = read_paper_table(5)
 EUCLIDEAN = ("faces_ms1mv2", "faces_euclidean_softmax")  # those that the authors' fork trains
 ROWS = {row["recipes"]["faces"]: row for group in TABLE["groups"] for row in group["rows"]}
 

@@ -110,7 +110,7 @@ def test_another_recipe_is_refused_unless_it_comes_to_the_same(tmp_path):
     assert run.load_checkpoint() == (None, "")
     same = {"checkpoint_minutes": 1, "trackers": ["wandb"], "paper": {"table": {"row": 1}}}
     run.check_recipe(changed(data={"root": "elsewhere", "workers": 3}, **same))
-    with pytest.raises(ValueError, match=r"seed is 0 .*3 .*--output"):
+    with pytest.raises(ValueError, match=r"seed is 0 .*3 .*another folder"):
         run.check_recipe(changed(seed=3))
     with pytest.raises(ValueError, match=r"data\.resize is 256 .*200 .*1 more"):
         run.check_recipe(changed(data={"crop": 100, "resize": 200}))

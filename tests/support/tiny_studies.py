@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from softwarp.fair import benchmark, reality_check, reality_table
+from softwarp.fair import benchmark, each_loss, reality_check, reality_table
 from softwarp.fair.tasks import work
 from support.tiny_runs import PHASE, tiny
 
@@ -35,7 +35,7 @@ PLATEAU = RECIPE.model_copy(
 
 def run_benchmark(folder: Path, *, trials: int = TRIALS) -> benchmark.Benchmark:
     """Start or resume the benchmark."""
-    recipes = benchmark.recipe_for_each(benchmark.judged_once(RECIPE), LOSSES)
+    recipes = each_loss.recipe_for_each(each_loss.judged_once(RECIPE), LOSSES)
     work(benchmark.benchmark_tasks(recipes, trials=trials, seeds=SEEDS), folder)
     return benchmark.read_benchmark(folder, recipes, trials=trials, seeds=SEEDS, command="")
 
@@ -45,7 +45,7 @@ def run_reality_check(
 ) -> reality_table.RealityCheck:
     """Start or resume the reality check."""
     reality_check.check_protocol(PLATEAU)
-    recipes = benchmark.recipe_for_each(PLATEAU, losses)
+    recipes = each_loss.recipe_for_each(PLATEAU, losses)
     numbers = {"trials": trials, "reproductions": REPRODUCTIONS, "size": SIZE}
     work(reality_check.reality_tasks(recipes, **numbers), folder)
     return reality_table.read_reality_check(folder, recipes, **numbers, command="")

@@ -14,7 +14,7 @@ from support.tiny_runs import Steps, outcome
 
 from softwarp.data.packing import pack_faces
 from softwarp.data.tables import read_table
-from softwarp.fair.benchmark import judged_once
+from softwarp.fair.each_loss import judged_once
 from softwarp.losses import build_loss
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import dump_recipe

@@ -309,7 +309,7 @@ def test_seeds_are_reported_as_mean_and_deviation(tmp_path):
         (["cub_lite", "data.root=/nowhere"], "/nowhere does not exist"),
         (["cub_lite", "phases.7.epochs=3"], "2 entries, no '7'"),
         (["cub_lite", "phases.0.epoch=3"], "did you mean phases.0.epochs"),
-        (["cub_lite", "--protocol", "tset"], "--protocol is validation or test, got 'tset'"),
+        (["cub_lite", "--protocol", "tset"], "protocol is validation or test, not 'tset'"),
         (["cub_lite", "sop"], "cub_lite and sop"),
         (["loss.name=proxy_nca_p"], "did you mean proxy_nca"),
         (["--resume", "--output", "nothing_here"], "nothing_here holds no run"),

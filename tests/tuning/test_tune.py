@@ -298,7 +298,7 @@ def test_a_search_begun_under_an_older_rule_is_refused(tmp_path, formula):
     study = json.loads((tmp_path / "study.json").read_text())
     study["rules"]["metrics"] -= 1
     (tmp_path / "study.json").write_text(json.dumps(study))
-    with pytest.raises(ValueError, match=r"change of metrics .*--output"):
+    with pytest.raises(ValueError, match=r"change of metrics .*another folder"):
         search(tmp_path, 2)
     del study["rules"]  # one of before they were written down
     (tmp_path / "study.json").write_text(json.dumps(study))
@@ -317,7 +317,7 @@ def search_on_other_data(folder):
     [
         ({"objective": "map@rr"}, "did you mean map@r"),
         ({"sampler": "tpee"}, "tpe, gp, random, grid"),
-        ({"trials": 0}, "--trials .*above 0"),
+        ({"trials": 0}, "trials .*above 0"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(options, cause, tmp_path):

@@ -1,21 +1,17 @@
 """`softwarp benchmark`: losses compared fairly."""
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.plan_options import BudgetOption, DryRun
-from softwarp.commands.recipes import Depth
-from softwarp.files import printable
+from softwarp.commands.options import Budget, Depth, DryRun, Storage
+from softwarp.commands.progress import bars_until_stopped, note, say, this_command
 
 if TYPE_CHECKING:
     from softwarp.fair.benchmark_result import Benchmark
     from softwarp.recipe.schema import Recipe
-
-TRIALS = 10  # without --trials
 
 
 def benchmark(
@@ -31,7 +27,7 @@ def benchmark(
     ] = None,
     depth: Depth = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help=f"Trials of the search, for each loss. Default: {TRIALS}.")
+        int | None, typer.Option(min=1, help="Trials of the search, for each loss. Default: 10.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the comparison, for each loss.")] = 3,
     output: Annotated[
@@ -42,10 +38,8 @@ def benchmark(
             help="Folder of the study. Default: runs/benchmark, or runs/NAME-benchmark for --data.",
         ),
     ] = None,
-    storage: Annotated[
-        str | None, typer.Option(help="Database of the searches, like postgresql://USER@HOST/NAME.")
-    ] = None,
-    budget: BudgetOption = None,
+    storage: Storage = None,
+    budget: Budget = None,
     dry_run: DryRun = False,
 ) -> None:
     """Find out which loss is best for your images.
@@ -63,7 +57,6 @@ def benchmark(
         raise ValueError("name the losses to compare: --losses arcface,hist, or --losses all")
     from rich.console import Console
 
-    from softwarp.commands.progress import bars_until_stopped, note
     from softwarp.commands.recipes import recipe_of_words
     from softwarp.fair.benchmark_result import benchmark_table, marks_note, verdict
     from softwarp.fair.compare import plan_benchmark, run_benchmark
@@ -87,14 +80,13 @@ def benchmark(
             note(line)
         if dry_run:
             return
-        command = shlex.join(["softwarp", *sys.argv[1:]])
-        outcome = run_benchmark(planned, command=command, storage=storage, on_event=on_event)
-    write_report(output / "report.html", [output], command)
+        outcome = run_benchmark(planned, command=this_command(), storage=storage, on_event=on_event)
+    write_report(output / "report.html", [output], this_command())
     Console().print(benchmark_table(outcome).terminal())
     typer.echo(marks_note(outcome))
     typer.echo(verdict(outcome))
-    typer.echo(f"report: {printable(str(output))}/report.html; also benchmark.json, .md and .tex")
-    typer.echo(f"next: {printable(_next(outcome, planned.recipes, output, images))}")
+    say(f"report: {output}/report.html; also benchmark.json, .md and .tex")
+    say(f"next: {_next(outcome, planned.plan.recipes, output, images)}")
 
 
 def _next(outcome: "Benchmark", recipes: "dict[str, Recipe]", output: Path, images: Path | None) -> str:

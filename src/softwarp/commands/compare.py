@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from softwarp.commands.progress import note
+
 METRICS = ("recall@1", "map@r", "knn@5", "nmi", "avg_dtp")  # more would not fit on a line
 
 
@@ -25,5 +27,4 @@ def compare(
     entries = read_entries(folders)
     Console().print(table_of(entries, METRICS).terminal())
     if len({entry.judged_on() for entry in entries}) > 1:
-        text = "these runs were evaluated on different classes, so their figures cannot be compared"
-        typer.secho(text, fg="yellow", err=True)
+        note("these runs were evaluated on different classes, so their figures cannot be compared")

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softwarp.commands.options import Depth
+from softwarp.commands.progress import say
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -65,10 +68,7 @@ def check(
             "what is there."
         ),
     ] = None,
-    depth: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many folders name the class, at most. Default: all, so the innermost."),
-    ] = None,
+    depth: Depth = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Also find images that look the same, such as resized ones.")
     ] = False,
@@ -92,7 +92,7 @@ def check(
     except (ValueError, OSError) as error:
         if layout not in TABLES or not root.exists():
             raise
-        _say(f"training would refuse: {error}")
+        say(f"training would refuse: {error}")
         raise typer.Exit(1) from None
     with _progress("{task.completed:,.0f} of {task.total:,.0f}") as progress:
         task = progress.add_task("decoding", total=len(table.paths))
@@ -101,20 +101,20 @@ def check(
     test, validation = (foresee(table, broken, split) for split in ("test", "validation"))
     _show(table, test)
     for note in table.notes:
-        _say(note)
+        say(note)
     if test.note:
-        _say(test.note)
+        say(test.note)
     for image in broken:
-        _say(f"broken: {image.reason}")
+        say(f"broken: {image.reason}")
     if broken:
-        _say(f"broken images: {len(broken):,}; training skips them, so replace or remove them")
+        say(f"broken images: {len(broken):,}; training skips them, so replace or remove them")
     _show_copies(table, looks, deep)
     for prospect in (test, validation):
-        _say(f"--protocol {prospect.split}: {_what_training_does(prospect)}")
+        say(f"--protocol {prospect.split}: {_what_training_does(prospect)}")
     if test.refusal or broken:
         raise typer.Exit(1)
-    _say("every image that is taken can be read; ready for training")
-    _say(f"next: {_next(layout, root, depth)}")
+    say("every image that is taken can be read; ready for training")
+    say(f"next: {_next(layout, root, depth)}")
 
 
 def _next(layout: str, root: Path, depth: int | None) -> str:
@@ -154,7 +154,7 @@ def _show(table: "ImageTable", test: "Prospect") -> None:
     from rich.console import Console
 
     from softwarp.data.check import roles, sizes
-    from softwarp.tables import Cell
+    from softwarp.tables import Cell, counted
     from softwarp.tables import Table as Rows
 
     counts, what = sizes(table), roles(table, test)
@@ -166,12 +166,12 @@ def _show(table: "ImageTable", test: "Prospect") -> None:
     cells = tuple(tuple(Cell(text) for text in row) for row in rows)
     Console().print(Rows(("class", "images", "for"), cells).terminal())
     splits = Counter(table.splits or ())
-    parts = [_count(len(table.paths), "image"), _count(len(table.names), "class")]
+    parts = [counted(len(table.paths), "image"), counted(len(table.names), "class", "classes")]
     parts += [f"{split} {count:,}" for split, count in splits.items()] or ["no splits"]
-    _say(", ".join(parts))
+    say(", ".join(parts))
     single = [name for name in order if counts[name] == 1]
     if single:
-        _say(f"classes with a single image, so nothing to find: {len(single):,} ({_some(single)})")
+        say(f"classes with a single image, so nothing to find: {len(single):,} ({_some(single)})")
 
 
 def _show_copies(table: "ImageTable", looks: "Looks", deep: bool) -> None:
@@ -188,16 +188,16 @@ def _show_copies(table: "ImageTable", looks: "Looks", deep: bool) -> None:
             (copies.splits, "in two splits", "keep each in one, or what is judged was trained on"),
         ):
             for one, other in pairs[:COPIES]:
-                _say(f"{how} {where}: {one} and {other}")
+                say(f"{how} {where}: {one} and {other}")
             if len(pairs) > COPIES:
-                _say(f"... and {len(pairs) - COPIES:,} more")
+                say(f"... and {len(pairs) - COPIES:,} more")
             if pairs:
                 look = "look at them, and " if how != "identical" else ""
-                _say(f"{how} images {where}: {len(pairs):,}; {look}{cure}")
+                say(f"{how} images {where}: {len(pairs):,}; {look}{cure}")
         if copies.others:
-            _say(f"{how} images of one class: {copies.others:,}; they find each other, which flatters")
+            say(f"{how} images of one class: {copies.others:,}; they find each other, which flatters")
     if plain:
-        _say(f"images of nearly one tone, not compared: {plain:,}")
+        say(f"images of nearly one tone, not compared: {plain:,}")
 
 
 def _what_training_does(prospect: "Prospect") -> str:
@@ -216,12 +216,6 @@ def _some(names: "Sequence[str]") -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
-def _say(text: str) -> None:
-    from softwarp.files import printable
-
-    typer.echo(printable(text))
-
-
 def _progress(counter: str) -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -234,8 +228,3 @@ def _progress(counter: str) -> "Progress":
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
-
-
-def _count(number: int, what: str) -> str:
-    plural = "es" if what.endswith("s") else "s"
-    return f"{number:,} {what}{plural * (number != 1)}"

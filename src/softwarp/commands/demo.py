@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from softwarp.commands.progress import bars_until_stopped
+
 
 def demo(
     output: Annotated[
@@ -25,7 +27,6 @@ def demo(
     """
     from rich.console import Console
 
-    from softwarp.commands.progress import bars_until_stopped
     from softwarp.studies.demo import CAPTION, demo_table, run_demo
 
     with bars_until_stopped(output) as on_event:

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from softwarp.commands.index_progress import report_broken, updating
+from softwarp.commands.options import Depth
+
 
 def embed(
     model: Annotated[
@@ -20,9 +23,7 @@ def embed(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .safetensors file to write.")],
-    depth: Annotated[
-        int | None, typer.Option(min=1, help="How many folders name the class, at most. Default: all.")
-    ] = None,
+    depth: Depth = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Embed images with a trained run, or with a pretrained model and no training at all.
@@ -35,8 +36,6 @@ def embed(
     file holds `embeddings`, `names`, `digests` of the files' content and, for class folders and CSV files,
     `labels`.
     """
-    from softwarp.commands.index_progress import report_broken, updating
-
     if output.suffix != ".safetensors":
         raise ValueError(f"{output}: the file must end in .safetensors")
     if output.exists() and not fresh:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softwarp.commands.progress import share_bar
 from softwarp.files import printable
 
 if TYPE_CHECKING:
@@ -97,7 +98,6 @@ def evaluate(
 
     95% intervals come from a bootstrap over classes. docs/metrics.md gives every definition.
     """
-    from softwarp.commands.progress import share_bar
     from softwarp.data.embedding_files import load_tables
     from softwarp.evaluation import measure
 

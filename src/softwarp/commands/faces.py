@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softwarp.commands.progress import note, say
+
 if TYPE_CHECKING:
     from softwarp.data.readers import ImageTable
 
@@ -39,6 +41,7 @@ def pack(
     """
     from softwarp.data.packing import pack_faces
     from softwarp.events import bars
+    from softwarp.tables import counted
 
     table = _table(source, depth)
     with bars() as progress:
@@ -53,10 +56,10 @@ def pack(
         )
         progress.update(write, total=written["images"])
     for image in broken:
-        _say(f"left out: {image.reason}")
+        say(f"left out: {image.reason}")
     images, shards, size = written["images"], written["shards"], written["bytes"] / 1e6
-    shown = f"{shards:,} shard{'s' * (shards != 1)}"
-    _say(f"{images:,} images of {len(table.names):,} people, {size:,.1f} MB, {shown}: {output}")
+    held = f"{images:,} images of {len(table.names):,} people"
+    say(f"{held}, {size:,.1f} MB, {counted(shards, 'shard')}: {output}")
 
 
 @app.command()
@@ -80,20 +83,13 @@ def pairs(
     csv.writer(text, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *rows])  # quotes odd names
     write_text(output, text.getvalue())
     drawn = f"{len(rows):,} pairs" + (f" of {count:,} asked for" if len(rows) < count else "")
-    _say(f"{drawn} in {folds} folds: {output}; verify with --pairs {output} --images {table.root}")
+    say(f"{drawn} in {folds} folds: {output}; verify with --pairs {output} --images {table.root}")
 
 
 def _table(source: Path, depth: int | None) -> "ImageTable":
-    from softwarp.commands.progress import note
     from softwarp.data.tables import layout_of, read_table
 
     table = read_table(layout_of(source), source, depth=depth)
     for line in table.notes:
         note(line)
     return table
-
-
-def _say(text: str) -> None:
-    from softwarp.files import printable
-
-    typer.echo(printable(text))

@@ -9,11 +9,12 @@ import typer
 from typer.core import TyperGroup
 
 from softwarp.commands import index_insights
-from softwarp.files import printable
+from softwarp.commands.index_progress import note_damage, opened, report_broken, updating
+from softwarp.commands.options import Depth, IndexFolder
+from softwarp.commands.progress import note, say
 
 if TYPE_CHECKING:
     from softwarp.index.index import Index
-    from softwarp.index.updates import Changes
 
 
 class _BuildByDefault(TyperGroup):
@@ -38,7 +39,6 @@ app = typer.Typer(
 
 UNKNOWN = 10  # paths that are named
 
-Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
 Paths = Annotated[list[Path], typer.Argument(help="Images, folders of images, CSV files (path,label).")]
 
 
@@ -55,10 +55,7 @@ def build(
         str,
         typer.Option(help="flat (exact), hnsw, ivfpq, or auto: flat up to 1 GiB of vectors, then by memory."),
     ] = "auto",
-    depth: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many folders below FOLDER name the class, at most. Default: all."),
-    ] = None,
+    depth: Depth = None,
     to: Annotated[str | None, typer.Option(help="Also push it: postgresql://... or qdrant://...")] = None,
 ) -> None:
     """Embed the images of a folder and make them searchable.
@@ -69,8 +66,6 @@ def build(
 
     The same command resumes after a stop or a crash.
     """
-    from softwarp.commands.index_progress import updating
-
     with updating(f"what is embedded is kept in {output}") as on_event:
         from softwarp.index.index import Index
 
@@ -82,14 +77,14 @@ def build(
             depth=depth,
             on_event=on_event,
         )
-    _report(index, index.changes)
+    _report(index)
     if to is not None:
         push(output, to)
 
 
 @app.command()
 def push(
-    index: Folder,
+    index: IndexFolder,
     to: Annotated[str, typer.Option(help="postgresql://HOST/DATABASE?table=NAME or qdrant://HOST:6333/NAME")],
     remove_missing: Annotated[
         bool,
@@ -104,87 +99,71 @@ def push(
     softwarp index push photos.index --to postgresql://user@host/photos
     softwarp search postgresql://user@host/photos query.jpg
     """
-    from softwarp.commands.index_progress import updating
-
-    with updating("what has arrived stays") as on_event:
-        from softwarp.index.index import Index
+    with opened(index, "what has arrived stays") as (whole, on_event):
         from softwarp.index.remote import push as push_index
 
-        done = push_index(Index.open(index), to, remove_missing=remove_missing, on_event=on_event)
-    counts = {"sent": done.sent, "removed": done.removed, "unchanged": done.unchanged}
-    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
-    typer.echo(f"{done.address}: {told}")
+        done = push_index(whole, to, remove_missing=remove_missing, on_event=on_event)
+    typer.echo(f"{done.address}: {_counts(done, 'sent', 'removed', 'unchanged')}")
     typer.echo("search it: softwarp search URL QUERY.jpg")
 
 
 @app.command()
-def add(index: Folder, paths: Paths) -> None:
+def add(index: IndexFolder, paths: Paths) -> None:
     """Add images; those that are in the index with the same content are left alone."""
-    from softwarp.commands.index_progress import updating
-
-    with updating(f"what is embedded is kept in {index}") as on_event:
-        from softwarp.index.index import Index
-
-        opened = Index.open(index)
-        opened.add(paths, on_event=on_event)
-    _report(opened, opened.changes)
+    with opened(index, f"what is embedded is kept in {index}") as (whole, on_event):
+        whole.add(paths, on_event=on_event)
+    _report(whole)
 
 
 @app.command()
-def remove(index: Folder, paths: Paths) -> None:
+def remove(index: IndexFolder, paths: Paths) -> None:
     """Remove images, or all of a folder or CSV file; refresh does not bring them back, add does."""
     from softwarp.index.index import Index
 
-    opened = Index.open(index)
-    if not opened.remove(paths).removed:
-        raise ValueError(f"{index} has none of these images; name files or folders below {opened.root}")
-    _report(opened, opened.changes)
+    whole = Index.open(index)
+    if not whole.remove(paths).removed:
+        raise ValueError(f"{index} has none of these images; name files or folders below {whole.root}")
+    _report(whole)
 
 
 @app.command()
 def refresh(
-    index: Folder,
+    index: IndexFolder,
     remove_missing: Annotated[
         bool,
         typer.Option("--remove-missing", help="Go on even if more than half of a folder's images are gone."),
     ] = False,
 ) -> None:
     """Bring an index up to date with its folders and CSV files: new, changed and vanished images."""
-    from softwarp.commands.index_progress import updating
-
-    with updating(f"what is embedded is kept in {index}") as on_event:
-        from softwarp.index.index import Index
-
-        opened = Index.open(index)
-        opened.refresh(remove_missing=remove_missing, on_event=on_event)
-    _report(opened, opened.changes)
+    with opened(index, f"what is embedded is kept in {index}") as (whole, on_event):
+        whole.refresh(remove_missing=remove_missing, on_event=on_event)
+    _report(whole)
 
 
 @app.command()
 def info(
-    index: Folder,
+    index: IndexFolder,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
     """Say what an index holds: images, classes, model, kind, folders, size, when it was last changed."""
-    from softwarp.commands.index_progress import note_damage
     from softwarp.index.index import Index
     from softwarp.index.info import describe
 
-    opened = Index.open(index)
-    about = describe(opened)
+    whole = Index.open(index)
+    about = describe(whole)
     if as_json:
         import json
 
         typer.echo(json.dumps(about, indent=2))
     else:
         for name, value in _told(about).items():
-            typer.echo(f"{name:12}{printable(value)}".rstrip())
-    note_damage(opened)
+            say(f"{name:12}{value}".rstrip())
+    note_damage(whole)
 
 
 @app.command()
 def apply(
-    index: Folder,
+    index: IndexFolder,
     labels: Annotated[
         Path | None,
         typer.Argument(
@@ -200,15 +179,14 @@ def apply(
 
     Refresh leaves corrected labels as they are. The same command again changes nothing.
     """
-    from softwarp.commands.progress import note
     from softwarp.index.corrections import apply, beside
     from softwarp.index.index import Index
 
-    opened = Index.open(index)
+    whole = Index.open(index)
     file = labels or beside(index)
     if not file.exists():
         raise FileNotFoundError(f"{file} does not exist; correct labels with `softwarp serve {index}`")
-    done = apply(opened, file)
+    done = apply(whole, file)
     for path in done.unknown[:UNKNOWN]:
         note(f"not in the index: {path}")
     if len(done.unknown) > UNKNOWN:
@@ -241,18 +219,16 @@ def _told(about: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _report(index: "Index", changes: "Changes") -> None:
-    from softwarp.commands.index_progress import report_broken
-    from softwarp.commands.progress import note
+def _counts(done: Any, *names: str) -> str:
+    counts = {name: getattr(done, name) for name in names}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
+
+
+def _report(index: "Index") -> None:
+    changes = index.changes
 
     report_broken(changes)
-    counts = {
-        "added": changes.added,
-        "changed": changes.changed,
-        "removed": changes.removed,
-        "unchanged": changes.unchanged,
-    }
-    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
+    done = _counts(changes, "added", "changed", "removed", "unchanged")
     classes = len({item.label for item in index.items} - {None})
     typer.echo(f"{index.folder}: {len(index):,} images, {classes:,} classes, {index.distance} ({done})")
     wanted = index.store.settings["wanted"]
@@ -263,5 +239,5 @@ def _report(index: "Index", changes: "Changes") -> None:
         typer.echo(f"{index.kind}: recall@10 {index.recall:.3f} against exact search ({effort})")
         if index.recall < 0.95:
             note("recall is below 0.95; for exact answers build it with --kind flat")
-    place = printable(shlex.quote(str(index.folder)))
-    typer.echo(f"search it: softwarp search {place} QUERY.jpg\nin the browser: softwarp serve {place}")
+    place = shlex.quote(str(index.folder))
+    say(f"search it: softwarp search {place} QUERY.jpg\nin the browser: softwarp serve {place}")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.numbers import finite
+from softwarp.commands.columns import print_columns
+from softwarp.commands.index_progress import opened
+from softwarp.commands.options import IndexFolder, finite
 
 if TYPE_CHECKING:
     from softwarp.index.classify import Calibration
@@ -22,14 +24,13 @@ SHOWN = 20  # rows of a table
 SECTIONS = 200  # of a page
 TILES = 48  # of a section
 
-Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Write all rows to this file.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page with the images.")]
 Neighbours = Annotated[int, typer.Option("-k", min=1, help="Number of neighbours that count.")]
 
 
 def duplicates(
-    folder: Folder,
+    folder: IndexFolder,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -42,12 +43,7 @@ def duplicates(
     html: Html = None,
 ) -> None:
     """List groups of images that are nearly the same."""
-    from softwarp.commands.index_progress import updating
-
-    with updating("nothing is written") as on_event:
-        from softwarp.index.index import Index
-
-        index = Index.open(folder)
+    with opened(folder, "nothing is written") as (index, on_event):
         found = index.duplicates(threshold, on_event=on_event)
     copies = sum(len(group.ids) - 1 for group in found.groups)
     summary = (
@@ -62,7 +58,7 @@ def duplicates(
 
 
 def clusters(
-    folder: Folder,
+    folder: IndexFolder,
     k: Neighbours = 10,
     fineness: Annotated[
         float, typer.Option(min=0.01, callback=finite, help="Larger: more groups, and smaller ones.")
@@ -71,12 +67,7 @@ def clusters(
     html: Html = None,
 ) -> None:
     """Sort images into groups that look alike, whatever their labels."""
-    from softwarp.commands.index_progress import updating
-
-    with updating("nothing is written") as on_event:
-        from softwarp.index.index import Index
-
-        index = Index.open(folder)
+    with opened(folder, "nothing is written") as (index, on_event):
         found = index.clusters(k=k, fineness=fineness, on_event=on_event)
     groups = found.groups
     summary = f"{len(groups):,} groups of {len(index):,} images"
@@ -89,14 +80,9 @@ def clusters(
     _close(summary, csv, html)
 
 
-def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = None) -> None:
+def outliers(folder: IndexFolder, k: Neighbours = 10, csv: Csv = None, html: Html = None) -> None:
     """List images that are likely mislabelled: their neighbours have another label."""
-    from softwarp.commands.index_progress import updating
-
-    with updating("nothing is written") as on_event:
-        from softwarp.index.index import Index
-
-        index = Index.open(folder)
+    with opened(folder, "nothing is written") as (index, on_event):
         found = index.outliers(k, on_event=on_event)
     heads = ("rank", "score", "class", "suggested", "id", "image")
     rows = [
@@ -121,7 +107,7 @@ def outliers(folder: Folder, k: Neighbours = 10, csv: Csv = None, html: Html = N
 
 
 def classify(
-    folder: Folder,
+    folder: IndexFolder,
     queries: Annotated[list[Path], typer.Argument(metavar="QUERY", help="Images to name the class of.")],
     k: Neighbours = 10,
     false_rejection: Annotated[
@@ -241,8 +227,6 @@ def _agreement(index: "Index", groups: Sequence["ImageGroup"]) -> float | None:
 
 def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> None:
     """Print the first rows; the first columns are numbers."""
-    from softwarp.commands.columns import print_columns
-
     if rows:
         print_columns(heads, rows[:SHOWN], numbers=numbers)
     if len(rows) > SHOWN:

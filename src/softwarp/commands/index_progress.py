@@ -1,12 +1,13 @@
 """The bar of embedding and indexing, what to do after Ctrl-C, and which files were broken."""
 
-import shlex
-import sys
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softwarp.commands.progress import listening, note
+from softwarp.commands.progress import listening, note, this_command
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from softwarp.events import OnEvent
@@ -19,8 +20,17 @@ SHOWN = 100  # broken files
 
 def updating(kept: str) -> "AbstractContextManager[OnEvent]":
     """Return a listener that draws bars; Ctrl-C ends with what is kept and exit code 130."""
-    again = shlex.join(sys.argv[1:])
-    return listening(lambda error: f"stopped; {kept}. To resume: softwarp {again}")
+    again = this_command()
+    return listening(lambda error: f"stopped; {kept}. To resume: {again}")
+
+
+@contextmanager
+def opened(folder: Path, kept: str) -> "Iterator[tuple[Index, OnEvent]]":
+    """Yield an index and a listener, as `updating` does, which also minds Ctrl-C while libraries load."""
+    with updating(kept) as on_event:
+        from softwarp.index.index import Index
+
+        yield Index.open(folder), on_event
 
 
 def note_damage(index: "Index | RemoteIndex") -> None:

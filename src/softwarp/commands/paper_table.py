@@ -17,7 +17,7 @@ def show_table(number: int) -> None:
     """Print that table of the paper, and why some figures have no recipe."""
     from rich.console import Console
 
-    content = read_table(number)
+    content = read_paper_table(number)
     console = Console()
     console = Console(width=max(WIDTH, console.width))
     console.print(as_table(content, number))
@@ -29,10 +29,10 @@ def show_table(number: int) -> None:
         console.print(f"  {row['method']} {row['model']}: {row['unknown']}", markup=False, highlight=False)
 
 
-def read_table(number: int) -> dict[str, Any]:
+def read_paper_table(number: int) -> dict[str, Any]:
     """Return a table of the paper: columns, and rows in groups with published figures and names of recipes.
 
-    >>> read_table(1)["groups"][1]["rows"][0]["recipes"]["cub"]
+    >>> read_paper_table(1)["groups"][1]["rows"][0]["recipes"]["cub"]
     'cub_proxy_nca_pp'
     """
     from softwarp.recipe.files import read_settings

@@ -1,4 +1,4 @@
-"""Progress bars on stderr, and the message when work is stopped."""
+"""What commands print: bars and notes on stderr, lines on stdout, and how to resume what was stopped."""
 
 import os
 import shlex
@@ -31,9 +31,9 @@ def listening(stopped: Callable[[KeyboardInterrupt], str]) -> "Iterator[OnEvent]
                     draw(event)
                 return
             if event.signals == 1 and int(os.environ.get("RANK", "0")) == 0:
-                _say(str(event))
+                _write_at_once(str(event))
             if event.signals > 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:  # another may never answer
-                _say(str(event))
+                _write_at_once(str(event))
                 os._exit(130)
 
         try:
@@ -51,7 +51,7 @@ def bars_until_stopped(folder: Path) -> "AbstractContextManager[OnEvent]":
     return listening(lambda error: _how_to_resume(folder, isinstance(error, StoppedError)))
 
 
-def _say(text: str) -> None:
+def _write_at_once(text: str) -> None:
     """Write a line to stderr past all buffers, below a bar if there is one."""
     with suppress(OSError):  # the terminal may be gone
         os.write(2, b"\n" * os.isatty(2) + text.encode() + b"\n")
@@ -61,6 +61,16 @@ def note(text: str) -> None:
     """Print a line to stderr, from the main process only."""
     if int(os.environ.get("RANK", "0")) == 0:
         typer.secho(printable(text), fg="yellow", err=True)
+
+
+def say(text: str) -> None:
+    """Print text to stdout."""
+    typer.echo(printable(text))
+
+
+def this_command() -> str:
+    """Return the command line as it was given."""
+    return shlex.join(["softwarp", *sys.argv[1:]])
 
 
 def _how_to_resume(folder: Path, saved: bool) -> str:

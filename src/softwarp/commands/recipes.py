@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softwarp.commands.options import Depth
+from softwarp.commands.progress import note
+
 if TYPE_CHECKING:
     from softwarp.data.readers import ImageTable as ImageTable
     from softwarp.recipe.schema import Recipe
@@ -18,13 +21,6 @@ Words = Annotated[
     ),
 ]
 
-
-Depth = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="With --data: how many folders name the class, at most. Default: all, so the innermost."
-    ),
-]
 HEADS = ("recipe", "data", "backbone", "loss", "epochs", "R@1")
 CAPTION = "R@1: Recall@1 as published, in percent"
 
@@ -82,7 +78,6 @@ def recipe_of_words(
     table: "ImageTable | None" = None,
 ) -> "tuple[str, Recipe]":
     """Return a name for the run, and its recipe, from the words and options on the command line."""
-    from softwarp.commands.progress import note
     from softwarp.recipe.files import read_settings
     from softwarp.recipe.load import DEFAULT, changed, find_named, run_name
 
@@ -93,8 +88,6 @@ def recipe_of_words(
         raise ValueError(
             f"give one recipe, or --data, at a time; got {' and '.join(map(str, [*names, data]))}"
         )
-    if protocol not in (None, "validation", "test"):
-        raise ValueError(f"--protocol is validation or test, got {protocol!r}")
     if data is not None:
         from softwarp.training.own_recipe import recipe_for
 
@@ -103,10 +96,3 @@ def recipe_of_words(
     path = find_named(names[0] if names else DEFAULT)
     recipe = changed(read_settings(path), changes, source=path.name, split=protocol, tell=note)
     return run_name(path, changes), recipe
-
-
-def protocol_of(recipe: "Recipe") -> str:
-    """Return in a line which classes and images the recipe trains on, and which are judged."""
-    from softwarp.data.sources import load_source
-
-    return load_source(recipe.data.uncached(), recipe.evaluation.plan()).protocol

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softwarp.commands.columns import print_columns
+from softwarp.commands.index_progress import note_damage
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +46,6 @@ def search(
     """
     if box is not None and len(queries) > 1:
         raise ValueError(f"--box is a part of one query, but {len(queries)} were given; search one by one")
-    from softwarp.commands.index_progress import note_damage
     from softwarp.data.decode import read_image
     from softwarp.index.index import Index
     from softwarp.index.queries import parse_where
@@ -113,7 +115,6 @@ def _print_json(
 
 
 def _print_table(index: "Index | RemoteIndex", query: Path, results: list[dict[str, Any]]) -> None:
-    from softwarp.commands.columns import print_columns
     from softwarp.files import printable
 
     typer.echo(printable(str(query)).replace("\n", "\\n"))

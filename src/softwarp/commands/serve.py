@@ -6,17 +6,20 @@ import re
 import secrets
 import socket
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from softwarp.commands.index_progress import note_damage
+from softwarp.commands.options import IndexFolder
+from softwarp.commands.progress import note
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SHORTEST = 16  # letters of a token
 
 
 def serve(
-    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
+    folder: IndexFolder,
     host: Annotated[
         str,
         typer.Option(help="The address to listen on; 0.0.0.0 for all. Beyond localhost a token is needed."),
@@ -38,7 +41,6 @@ def serve(
     softwarp serve photos.index --host 0.0.0.0       for others, with a token
     """
     _need_packages()
-    from softwarp.commands.index_progress import note_damage
     from softwarp.index.index import Index
 
     token = _token(token, host)
@@ -74,7 +76,7 @@ def serve(
         try:
             server.run([listener])
         except KeyboardInterrupt:  # which uvicorn raises once everything is answered
-            typer.secho("stopped; everything that was asked is answered", fg="yellow", err=True)
+            note("stopped; everything that was asked is answered")
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(130)  # nothing is left to do, and taking torch apart would take a second or two

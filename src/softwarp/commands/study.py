@@ -6,14 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-from softwarp.files import printable
-
-if TYPE_CHECKING:
-    from softwarp.tables import Table
 
 # What every study takes; `on_event` comes from here, too.
 Output = Annotated[
@@ -53,20 +48,19 @@ def study(
         return
     from softwarp.studies import load_study
 
-    name, module = Path(words[0]).stem, load_study(words[0])
+    module = load_study(words[0])
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command(help=inspect.getdoc(module.main), context_settings={"help_option_names": ["-h", "--help"]})(
-        command_of(name, module)
+        command_of(module)
     )
     app(words[1:], prog_name=f"softwarp study {words[0]}")
 
 
-def command_of(name: str, module: ModuleType) -> Callable[..., None]:
+def command_of(module: ModuleType) -> Callable[..., None]:
     """Return the command that runs a study: with the options of its `main`, and those of every study."""
 
-    def run(*, output: Path | None, quick: bool, results: Path | None, **options: Any) -> None:
-        folder = output or Path("runs") / f"study_{name}{'_quick' * quick}"
-        run_study(name, module, folder, quick=quick, results=results, **options)
+    def run(**options: Any) -> None:
+        _run(module, **options)
 
     own = [
         each
@@ -81,38 +75,22 @@ def command_of(name: str, module: ModuleType) -> Callable[..., None]:
     return run
 
 
-def run_study(
-    name: str, module: ModuleType, folder: Path, *, quick: bool, results: Path | None = None, **options: Any
-) -> None:
-    """Run a study; write what it found and print its table."""
+def _run(study: ModuleType, output: Path | None, *, quick: bool, **options: Any) -> None:
     from rich.console import Console
 
-    from softwarp.commands.progress import bars_until_stopped
-    from softwarp.figures import write_drawing
-    from softwarp.files import write_json
+    from softwarp.commands.progress import bars_until_stopped, say
     from softwarp.report.claims import OUR_READING
-    from softwarp.runs.provenance import environment
-    from softwarp.tables import write_table
+    from softwarp.studies.run import run_study, study_name
 
+    folder = output or Path("runs") / f"study_{study_name(study)}{'_quick' * quick}"
+    command = command_line(sys.argv[1:])
     with bars_until_stopped(folder) as on_event:
-        found = module.main(**options, output=folder, quick=quick, on_event=on_event)
-    about = {"study": name, "paper": module.PAPER, "command": command_line(sys.argv[1:])}
-    summary = about | found | {"environment": environment()}
-    shown: Table = module.table(summary)
-    summary["title"] = shown.title
-    write_json(folder / "summary.json", summary)
-    if results is not None:
-        write_json(results / f"study_{name}.json", summary)
-    write_table(folder / "table", shown)
-    for stem, drawing in module.draw(summary).items():
-        write_drawing(folder / stem, drawing)
-    Console().print(shown.terminal())
+        summary, table = run_study(study, folder, quick=quick, command=command, on_event=on_event, **options)
+    Console().print(table.terminal())
     for claim in summary.get("claims", []):
         place = claim.get("said", OUR_READING)
         typer.echo(f"{claim['verdict']}: {claim['claim']} ({place}): {claim['numbers']}")
-    typer.echo(
-        f"study: {printable(str(folder))}; summary.json, table.md, table.tex, figures as .svg and .csv"
-    )
+    say(f"study: {folder}; summary.json, table.md, table.tex, figures as .svg and .csv")
 
 
 def command_line(words: list[str]) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softwarp.commands.recipes import Depth, Words, protocol_of, recipe_of_words
-from softwarp.files import printable
+from softwarp.commands.options import Depth
+from softwarp.commands.progress import bars_until_stopped, note, say
+from softwarp.commands.recipes import Words, recipe_of_words
 
 if TYPE_CHECKING:
-    from softwarp.data.readers import ImageTable as ImageTable
     from softwarp.recipe.schema import DataPart
     from softwarp.runs.repeats import Repeats
     from softwarp.tables import Table
@@ -67,36 +67,23 @@ def train(
         raise ValueError("--budget needs --data; a recipe sets its own epochs and crop")
     with _stopped_early():
         from softwarp import processes
-        from softwarp.commands.progress import bars_until_stopped, note
         from softwarp.recipe.overrides import dump_recipe
-        from softwarp.training.budget import parse_budget
-        from softwarp.training.entry import OwnImages, keys_of, train_runs
+        from softwarp.training.entry import read_own, train_runs
 
-        limit = None if budget is None else parse_budget(budget)
-        table = None if data is None else read_images(data, depth, words or [])
-        own = None if table is None else OwnImages(table, keys_of(words or []), limit)
-        name, recipe = recipe_of_words(words or [], data, protocol, depth, table)
+        words = [*(words or []), *([f"data.depth={depth}"] if depth is not None else [])]
+        own = None if data is None else read_own(data, words, budget=budget)
+        name, recipe = recipe_of_words(words, data, protocol, table=None if own is None else own.table)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
         if resume and not any(folder.glob("**/checkpoint*.pt")):
             raise ValueError(f"{folder} holds no run to resume; omit --resume, or set --output")
-        if own is None:
-            note(protocol_of(recipe))
     with bars_until_stopped(folder) as on_event:
         trained = train_runs(recipe, folder, own=own, seeds=seeds, fresh=fresh, on_event=on_event)
     processes.leave()
     if not processes.is_main():
         return
     if verbose and own is not None:
-        typer.echo(f"# {printable(str(folder))}/recipe.yaml\n{dump_recipe(trained.recipe)}")
+        say(f"# {folder}/recipe.yaml\n{dump_recipe(trained.recipe)}")
     _report(trained.repeats(), folder, trained.settled, data, trained.recipe.data)
-
-
-def read_images(data: Path, depth: int | None, words: list[str]) -> "ImageTable":
-    """Return the table of one's own images."""
-    from softwarp.data.tables import layout_of, read_table
-    from softwarp.training.own_recipe import depth_of
-
-    return read_table(layout_of(data), data, depth=depth if depth is not None else depth_of(words))
 
 
 @contextmanager
@@ -105,14 +92,12 @@ def _stopped_early() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from softwarp.commands.progress import note
-
         note("stopped before training began")
         raise typer.Exit(130) from None
 
 
 def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, part: "DataPart") -> None:
-    """Print the metrics; with several seeds print mean and deviation, and write them to seeds.json.
+    """Print the metrics, with several seeds their mean and deviation, and what comes next.
 
     Args:
         settled: how the model was chosen; empty for a recipe.
@@ -121,13 +106,8 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, p
     """
     from rich.console import Console
 
-    from softwarp.commands.progress import note
-    from softwarp.runs.repeats import write_repeats
-
-    if len(repeats.runs) > 1:
-        write_repeats(folder, repeats)
     if repeats.runs[0].images.evaluated:
-        Console().print(table(repeats).terminal())
+        Console().print(repeats_table(repeats).terminal())
     else:
         note("all classes were trained and none judged: softwarp verify RUN --pairs FILE")
     if settled and repeats.baseline:
@@ -145,14 +125,14 @@ def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, p
         note(f"MAP@R is lower than before training ({100 * before:.1f}). {advice}")
     for path in sorted({path for run in repeats.runs for path in (*run.broken_images, *run.left_out)}):
         note(f"skipped because it cannot be read: {path}")
-    typer.echo(f"run: {printable(str(folder))}")
-    report = f"softwarp report {printable(shlex.quote(str(folder)))}"
+    say(f"run: {folder}")
+    report = f"softwarp report {shlex.quote(str(folder))}"
     if part.root is None or part.name not in ("folder", "csv"):
-        typer.echo(f"next: {report}")
+        say(f"next: {report}")
         return
     data = data or Path(part.root)
     run = folder if len(repeats.runs) == 1 else folder / f"seed-{repeats.runs[0].seed}"
-    typer.echo(f"report: {report}\nnext: {printable(index_command(run, data, part.depth))}")
+    say(f"report: {report}\nnext: {index_command(run, data, part.depth)}")
 
 
 def index_command(run: Path, data: Path, depth: int | None) -> str:
@@ -166,7 +146,7 @@ def index_command(run: Path, data: Path, depth: int | None) -> str:
     return shlex.join([*words, *(["--depth", str(depth)] if depth else [])])
 
 
-def table(repeats: "Repeats") -> "Table":
+def repeats_table(repeats: "Repeats") -> "Table":
     """Return a row per metric: its value, its deviation over seeds, and the untrained model's value."""
     from softwarp.tables import figures_table
 

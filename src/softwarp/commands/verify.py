@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softwarp.commands.progress import note, say, this_command
+
 if TYPE_CHECKING:
     from softwarp.faces.pairs import PairSet
     from softwarp.faces.verify import Verified
@@ -69,7 +71,7 @@ def verify(
         sets = {path: read_pairs(path, images, shorter_side=model.resize) for path in pairs or []}
         results = [_verify(model, each, workers) for each in _told_apart(sets)]
     folder = output or Path(f"{run.rstrip('/')}-verification")
-    about = {"model": run, "distance": model.distance, "command": _command()}
+    about = {"model": run, "distance": model.distance, "command": this_command()}
     page = write_verification(folder, results, found, about)
     if as_json:
         import json
@@ -82,7 +84,7 @@ def verify(
         Console().print(pairs_table(results, title=f"{model.distance} distance, percent").terminal())
     for name, value in found.items():
         typer.echo(f"{name}: {value if isinstance(value, int) else f'{100 * value:.2f}'}")
-    _say(f"page: {page}")
+    say(f"page: {page}")
 
 
 def _told_apart(sets: "dict[Path, PairSet]") -> "list[PairSet]":
@@ -97,7 +99,6 @@ def _told_apart(sets: "dict[Path, PairSet]") -> "list[PairSet]":
 
 
 def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verified":
-    from softwarp.commands.progress import note
     from softwarp.events import bars
     from softwarp.faces.verify import verify_pairs
 
@@ -118,7 +119,6 @@ def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verifie
 def _verify_templates(
     model: "EmbeddingModel", path: Path, pairs: list[Path], images: Path | None, workers: int
 ) -> dict[str, float]:
-    from softwarp.commands.progress import note
     from softwarp.events import bars
     from softwarp.faces.templates import read_template_pairs, read_templates
     from softwarp.faces.verify import verify_templates
@@ -139,16 +139,3 @@ def _verify_templates(
         note(left_out[0])
         metrics["left_out"] = len(left_out)
     return metrics
-
-
-def _command() -> str:
-    import shlex
-    import sys
-
-    return "softwarp " + shlex.join(sys.argv[1:])
-
-
-def _say(text: str) -> None:
-    from softwarp.files import printable
-
-    typer.echo(printable(text))

@@ -165,7 +165,7 @@ def _evaluated(where: dict[str, Positions]) -> tuple[Positions, Positions | None
         raise ValueError(
             f"nothing to test on: {query} query items, {gallery} gallery items and no test items; "
             "give both query and gallery, or test, or no splits at all; with validation items alone, "
-            "--protocol validation"
+            "evaluation.split=validation"
         )
     return where["query"], where["gallery"]
 

@@ -197,7 +197,7 @@ def format_of(path: Path) -> str:
 def write_model_folder(folder: Path, run: Run, model: "EmbeddingModel", *, licence: str | None) -> None:
     """Write config.json, model.safetensors and README.md, the model card, of a run."""
     if (folder / "recipe.yaml").exists() or folder.is_file():
-        raise ValueError(f"{folder} is a run or a file, not a folder for an export; choose another --output")
+        raise ValueError(f"{folder} is a run or a file, not a folder for an export; choose another folder")
     settings = run.recipe().model.model_copy(update={"pretrained": False})  # it may be a path of this machine
     config = ModelConfig(model=settings, **describe(model))
     weights = {name: tensor.cpu().contiguous() for name, tensor in model.network.state_dict().items()}

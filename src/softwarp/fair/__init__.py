@@ -1,1 +1,1 @@
-"""Fair comparisons: benchmark, reality check, what they cost, paired differences."""
+"""Fair comparisons: benchmark, reality check, paired differences."""

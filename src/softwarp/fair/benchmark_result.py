@@ -1,12 +1,14 @@
 """benchmark.json: what each loss reached, all pairs, the frozen features; its table and its verdict."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.fair.comparisons import Pair
-from softwarp.tables import Cell, Row, Table, metric_table
+from softwarp.tables import Cell, Row, Table, counted, metric_table
+
+if TYPE_CHECKING:
+    from softwarp.fair.reality_table import RealityCheck, RealityEntry
 
 METRIC = "map@r"  # searched and compared by
 METRICS = (METRIC, "recall@1", "r_precision")
@@ -17,27 +19,7 @@ MARKS = (
     "* : the choice of test classes does not explain the difference; ** : neither does the choice of seeds. "
     "Both at 5% after Holm's correction for all pairs."
 )
-ONE_SEED = "One seed cannot tell luck from merit: no difference is marked. Give --seeds 3 or more."
-
-
-class SearchedEntry(Protocol):
-    """What a loss's search found, in a benchmark or a reality check."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def on_bounds(self) -> Mapping[str, str]: ...
-    @property
-    def course(self) -> Sequence[float]: ...
-
-
-class Searched(Protocol):
-    """A benchmark or a reality check."""
-
-    @property
-    def trials(self) -> int: ...
-    @property
-    def entries(self) -> Sequence[SearchedEntry]: ...
+ONE_SEED = "One seed cannot tell luck from merit: no difference is marked. Give 3 seeds or more."
 
 
 class BenchmarkEntry(BaseModel):
@@ -159,8 +141,8 @@ def benchmark_table(outcome: Benchmark) -> Table:
     if outcome.closed:
         judged = f"{outcome.images['evaluated']} test images of known classes"
     title = (
-        f"{len(outcome.entries)} losses on {judged}: {outcome.trials} trial{'s' * (outcome.trials > 1)} and "
-        f"{outcome.seeds} seed{'s' * (outcome.seeds > 1)} each"
+        f"{len(outcome.entries)} losses on {judged}: {counted(outcome.trials, 'trial')} and "
+        f"{counted(outcome.seeds, 'seed')} each"
     )
     return Table(
         (*left.heads, *heads),
@@ -169,11 +151,11 @@ def benchmark_table(outcome: Benchmark) -> Table:
     )
 
 
-def search_lines(outcome: Searched) -> list[str]:
+def search_lines(outcome: "Benchmark | RealityCheck") -> list[str]:
     """Return a line per loss whose search may have ended too early: on a bound, or with a late trial."""
     lines = [
         f"{entry.title}: {', '.join(f'{key} is on the {end} bound' for key, end in entry.on_bounds.items())} "
-        "of its range; the best may lie beyond it (softwarp tune --space widens a range)"
+        "of its range; the best may lie beyond it (softwarp tune widens a range: --space, space=)"
         for entry in outcome.entries
         if entry.on_bounds
     ]
@@ -184,7 +166,7 @@ def search_lines(outcome: Searched) -> list[str]:
     ]
 
 
-def search_table(outcome: Searched) -> Table:
+def search_table(outcome: "Benchmark | RealityCheck") -> Table:
     """Return the best MAP@R that the search of each loss had found, by number of trials."""
     counts = sorted({1, *(count for count in SEARCHED if count < outcome.trials), outcome.trials})
     rows = [
@@ -196,11 +178,11 @@ def search_table(outcome: Searched) -> Table:
         for entry in outcome.entries
         if len(entry.course) >= outcome.trials
     ]
-    heads = [f"after {count} trial{'s' * (count > 1)}" for count in counts]
+    heads = [f"after {counted(count, 'trial')}" for count in counts]
     return Table(("loss", *heads, "best trial"), tuple(rows), title="Best MAP@R of the search, by trials")
 
 
-def _best_at(entry: SearchedEntry) -> int:
+def _best_at(entry: "BenchmarkEntry | RealityEntry") -> int:
     """Which trial of the search was the best, counted from 1; 0 if that was not kept."""
     return entry.course.index(max(entry.course)) + 1 if entry.course else 0
 

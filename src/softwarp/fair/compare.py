@@ -1,31 +1,24 @@
 """softwarp.benchmark: which loss is best for these images, planned and run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from softwarp.events import OnEvent, shown, tell
-from softwarp.fair.benchmark import (
-    benchmark_tasks,
-    frozen_recipe,
-    judged_once,
-    open_benchmark,
-    parse_losses,
-    read_benchmark,
-    recipe_for_each,
-)
+from softwarp.fair.benchmark import benchmark_tasks, read_benchmark
 from softwarp.fair.benchmark_result import Benchmark, benchmark_table, search_lines
-from softwarp.fair.cost import Training
-from softwarp.fair.plan import StudyPlan, batch_line, fit_study
+from softwarp.fair.each_loss import judged_once, parse_losses, plan_for_losses, recipe_for_each
 from softwarp.fair.tasks import work
-from softwarp.files import check_writable, write_json, write_text
-from softwarp.recipe.load import DEFAULT, load_recipe
+from softwarp.files import write_json, write_text
 from softwarp.recipe.overrides import dump_recipe
 from softwarp.recipe.schema import Recipe
 from softwarp.tables import counted, write_table
-from softwarp.training.own_recipe import recipe_for
+from softwarp.training.choice import trained_as
 from softwarp.training.step_batches import Room, divide_able, fit_batches, room_of
-from softwarp.tuning.search import judged_recipe, with_settings
+from softwarp.tuning.cost import TrainingKind
+from softwarp.tuning.entry import recipe_of
+from softwarp.tuning.plan import Asked, Recipes, StudyPlan, Trainings, batch_line
+from softwarp.tuning.search import judged_recipe, room_to_search, with_settings
 
 TRIALS = 10  # unless said otherwise
 
@@ -35,12 +28,11 @@ class Planned:
     """A benchmark before anything is trained.
 
     Args:
-        recipes: by loss, with batches that the classes can fill.
+        plan: with a recipe for each loss, whose batches the classes can fill.
         frozen: of the features that every loss has to beat.
     """
 
     folder: Path
-    recipes: dict[str, Recipe]
     frozen: Recipe
     room: Room
     plan: StudyPlan
@@ -49,10 +41,10 @@ class Planned:
     def lines(self) -> tuple[str, str]:
         """Return in words what it takes, and which batches it draws."""
         cost = (
-            f"{counted(len(self.recipes), 'loss', 'losses')} x ({counted(self.plan.trials, 'trial')} + "
+            f"{counted(len(self.plan.recipes), 'loss', 'losses')} x ({counted(self.plan.trials, 'trial')} + "
             f"{counted(self.seeds, 'seed')}): {self.plan.cost}"
         )
-        first = next(iter(self.recipes.values()))
+        first = next(iter(self.plan.recipes.values()))
         searched = judged_recipe(first, objective="map@r", prune=True)
         there = room_of(searched)
         return cost, batch_line(
@@ -86,7 +78,7 @@ def benchmark(
         output: folder of the study; by default runs/NAME-benchmark.
         on_event: called with notes and progress; by default bars on a terminal or in a notebook.
     """
-    name, recipe = _recipe_of(data, changes)
+    name, recipe = recipe_of(data, changes)
     folder = Path("runs") / f"{name}-benchmark" if output is None else Path(output)
     with shown(on_event) as listener:
         planned = plan_benchmark(
@@ -95,17 +87,6 @@ def benchmark(
         for line in planned.lines():
             tell(listener, line)
         return run_benchmark(planned, command=f"softwarp.benchmark({list(losses)!r}, ...)", on_event=listener)
-
-
-def _recipe_of(data: Path | str | Recipe | None, changes: Sequence[str]) -> tuple[str, Recipe]:
-    """A name for the study, and what all losses have in common."""
-    if isinstance(data, Recipe):
-        if changes:
-            raise ValueError("change a recipe with softwarp.load_recipe(NAME, 'KEY=VALUE')")
-        return data.data.name, data
-    if data is None:
-        return "glyphs", load_recipe(DEFAULT, *changes)
-    return Path(data).resolve().name.removesuffix(".csv"), recipe_for(Path(data), changes)
 
 
 def plan_benchmark(
@@ -129,18 +110,11 @@ def plan_benchmark(
     room = room_of(base)
     names = _able(parse_losses(losses), base, everything=losses.strip() == "all", on_event=on_event)
     recipes = {name: fit_batches(each, room) for name, each in recipe_for_each(base, names).items()}
-    if not dry_run:
-        check_writable(folder)
     tell(on_event, room.protocol)
-    if not dry_run and budget is None:  # otherwise epochs follow from what is timed
-        open_benchmark(folder, recipes, trials=trials or TRIALS, data=room.sha256, write=False)
-    plan = fit_study(
-        recipes, _trainings(seeds), folder, trials=trials, usual=TRIALS, budget=budget, dry_run=dry_run
-    )
-    if not dry_run:
-        plan.keep(folder)  # first: a study without a plan would be taken for one without a budget
-        open_benchmark(folder, plan.recipes, trials=plan.trials, data=room.sha256)
-    return Planned(folder, plan.recipes, frozen_recipe(base, room), room, plan, seeds)
+    asked = Asked(trials, TRIALS, budget, dry_run)
+    known = {"kind": "benchmark", "data": room.sha256}
+    plan = plan_for_losses(recipes, _trainings(seeds), folder, known, asked)
+    return Planned(folder, fit_batches(trained_as(base, 0, 0.0), room), room, plan, seeds)
 
 
 def run_benchmark(
@@ -152,7 +126,7 @@ def run_benchmark(
         command: that makes it again.
         storage: database of the searches.
     """
-    folder, recipes = planned.folder, planned.recipes
+    folder, recipes = planned.folder, planned.plan.recipes
     numbers = {"trials": planned.plan.trials, "seeds": planned.seeds}
     tasks = benchmark_tasks(recipes, **numbers, storage=storage, frozen=planned.frozen)
     work(tasks, folder, on_event=on_event)
@@ -168,27 +142,23 @@ def run_benchmark(
 
 def _able(names: list[str], base: Recipe, *, everything: bool, on_event: OnEvent | None) -> list[str]:
     """The losses that the search has classes enough for; others are left out of all, or refused if named."""
-    try:
-        room = room_of(judged_recipe(base, objective="map@r", prune=True))
-    except ValueError as error:
-        raise ValueError(f"a search divides the training classes once more: {error}") from None
+    room = room_to_search(judged_recipe(base, objective="map@r", prune=True))
     able, reasons = divide_able(names, base.batches.accumulate, room)
     if reasons and not (everything and able):
-        raise ValueError(f"{'; '.join(reasons)} in the search; leave it out of --losses, or add classes")
+        raise ValueError(f"{'; '.join(reasons)} in the search; leave it out, or add classes")
     for reason in reasons:
         tell(on_event, f"left out: {reason} in the search")
     return able
 
 
-def _trainings(seeds: int) -> Callable[[Mapping[str, Recipe], int], list[Training]]:
+def _trainings(seeds: int) -> Trainings:
     """What a benchmark with these recipes and so many trials trains."""
 
-    def of(recipes: Mapping[str, Recipe], trials: int) -> list[Training]:
-        trainings = []
+    def of(recipes: Recipes, trials: int) -> list[TrainingKind]:
+        kinds = []
         for recipe in recipes.values():
             searched = judged_recipe(recipe, objective="map@r", prune=True)
-            looks = sum(phase.epochs for phase in recipe.phases) // searched.evaluation.every
-            trainings += [Training(recipe, seeds), Training(searched, trials, looks=looks, kept=False)]
-        return trainings
+            kinds += [TrainingKind(recipe, seeds), TrainingKind(searched, trials, kept=False)]
+        return kinds
 
     return of

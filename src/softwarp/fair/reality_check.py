@@ -11,8 +11,9 @@ complete:  one wide model on all training classes, for as many epochs as the fol
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +22,8 @@ from torch.nn.functional import normalize
 from softwarp.data.sources import load_source
 from softwarp.evaluation import measure
 from softwarp.events import OnEvent
-from softwarp.fair.benchmark import check_codes, find_best, judged_once, read_outcome, study_content
-from softwarp.fair.tasks import Task, check_study, open_study
-from softwarp.files import write_json
+from softwarp.fair.each_loss import find_best, judged_once, read_outcome, write_outcome
+from softwarp.fair.tasks import Task
 from softwarp.losses import card_of, find_loss
 from softwarp.losses.contract import phase_settings_of
 from softwarp.recipe.schema import Recipe
@@ -31,11 +31,9 @@ from softwarp.runs.result import Counts
 from softwarp.runs.run import Run
 from softwarp.training.job import prepare, start_accelerator
 from softwarp.training.step_batches import fit_batches
-from softwarp.training.train import BlowUpError, evaluate_job, train_recipe
-from softwarp.tuning.search import fold_runs, space_of, with_settings
-
-if TYPE_CHECKING:
-    from softwarp.tuning.space import Parameter
+from softwarp.training.train import evaluate_job, train_recipe
+from softwarp.tuning.search import fold_runs
+from softwarp.tuning.space import Parameter, space_of, with_settings
 
 ROUNDED_TO = 5  # epochs of the complete model
 
@@ -57,7 +55,7 @@ def check_protocol(recipe: Recipe) -> None:
         raise ValueError("a reality check has two phases; add a second one to the recipe")
 
 
-def space_with_follow_up(recipe: Recipe) -> "dict[str, Parameter]":
+def space_with_follow_up(recipe: Recipe) -> dict[str, Parameter]:
     """Return the search space: rates, the loss's settings, and those settings again for the last phase.
 
     Rates of the last phase keep their ratio to those of the first.
@@ -87,78 +85,41 @@ def reality_tasks(
     """
     tasks = []
     for name, recipe in recipes.items():
-        folds = recipe.evaluation.folds
+        folds, before = recipe.evaluation.folds, f"{name}/search"
+        space = space_with_follow_up(recipe)
         act = partial(
-            find_best,
-            recipe=recipe,
-            trials=trials,
-            folds=folds,
-            space=space_with_follow_up(recipe),
-            prune=False,
-            storage=storage,
+            find_best, recipe=recipe, trials=trials, folds=folds, space=space, prune=False, storage=storage
         )
-        tasks.append(Task(f"{name}/search", act, "outcome.json", trainings=folds * trials, shared=True))
-        parts: list[Task] = []
-        for number in range(reproductions):
-            own = recipe.model_copy(update={"seed": recipe.seed + number})
-            parts += [
-                Task(
-                    f"{name}/{number}/fold-{fold}",
-                    partial(_fold, recipe=own),
-                    "outcome.json",
-                    (f"{name}/search",),
-                )
-                for fold in range(folds)
-            ]
-        tasks += parts
-        before = tuple(part.key for part in parts)
-        for number in range(reproductions):
-            own = recipe.model_copy(update={"seed": recipe.seed + number})
-            mine = tuple(key for key in before if key.startswith(f"{name}/{number}/"))
-            tasks.append(Task(f"{name}/{number}/ensemble", _ensemble, "outcome.json", mine, trainings=0))
+        tasks.append(Task(before, act, "outcome.json", trainings=folds * trials, shared=True))
+        numbers = range(reproductions)
+        seeded = [recipe.model_copy(update={"seed": recipe.seed + number}) for number in numbers]
+        parts = [[f"{name}/{number}/fold-{fold}" for fold in range(folds)] for number in numbers]
+        for own, mine in zip(seeded, parts, strict=True):
+            tasks += [Task(key, partial(_fold, recipe=own), "outcome.json", (before,)) for key in mine]
+        for number, own, mine in zip(numbers, seeded, parts, strict=True):
+            key, together = f"{name}/{number}", tuple(mine)
+            tasks.append(Task(f"{key}/ensemble", _ensemble, "outcome.json", together, trainings=0))
             act = partial(_complete, recipe=own, size=size)
-            tasks.append(Task(f"{name}/{number}/complete", act, "outcome.json", before))
+            tasks.append(Task(f"{key}/complete", act, "outcome.json", tuple(chain(*parts))))
     return tasks
-
-
-def open_reality_check(
-    folder: Path,
-    recipes: Mapping[str, Recipe],
-    *,
-    trials: int,
-    reproductions: int,
-    size: int,
-    data: str | None = None,
-    write: bool = True,
-) -> None:
-    """Refuse a folder that holds another study; more losses may be added to one.
-
-    Args:
-        data, write: as in `open_benchmark`.
-    """
-    check_codes(folder, recipes)
-    numbers = {"trials": trials, "reproductions": reproductions, "complete_size": size}
-    content = study_content(recipes, kind="reality check", **numbers, data=data)
-    (open_study if write else check_study)(folder, content)
 
 
 def _fold(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
     """Train one fold model with what the search found, and judge it on the test classes."""
     found = read_outcome(folder.parents[1] / "search")
-    content: dict[str, Any] = {"blew_up": found["blew_up"]}
-    if not found["blew_up"]:
+
+    def act() -> dict[str, Any]:
         best = with_settings(recipe, found["settings"])
         (own,) = [
             each for each, place in fold_runs(best, folder.parent, best.evaluation.folds) if place == folder
         ]
-        try:
-            run = train_recipe(fit_batches(own), folder, resume=True, on_event=on_event)
-            content["metrics"] = judge_on_test(run, folder / "test")
-            content["epochs"] = epochs_to_best(run.history(), best.evaluation.metric, len(best.phases))
-            run.remove_checkpoints()
-        except BlowUpError as error:
-            content["blew_up"] = str(error)
-    write_json(folder / "outcome.json", content)
+        run = train_recipe(fit_batches(own), folder, resume=True, on_event=on_event)
+        metrics = judge_on_test(run, folder / "test")
+        epochs = epochs_to_best(run.history(), best.evaluation.metric, len(best.phases))
+        run.remove_checkpoints()
+        return {"metrics": metrics, "epochs": epochs}
+
+    write_outcome(folder, {"blew_up": found["blew_up"]}, act)
 
 
 def judge_on_test(run: Run, folder: Path) -> dict[str, float]:
@@ -185,21 +146,23 @@ def _ensemble(folder: Path, on_event: OnEvent | None) -> None:
     """Judge the fold models of one reproduction as one."""
     places = sorted(folder.parent.glob("fold-*"), key=lambda place: int(place.name.removeprefix("fold-")))
     blew_up = next((text for place in places if (text := read_outcome(place)["blew_up"])), "")
-    content: dict[str, Any] = {"blew_up": blew_up}
-    if not blew_up:
+
+    def act() -> dict[str, Any]:
         parts = [Run(place / "test").load_embeddings() for place in places]
         side = {
             name: concatenated([part[name] for part in parts]) for name in parts[0] if "labels" not in name
         }
-        content["metrics"] = measure(
+        found = measure(
             side["embeddings"],
             parts[0]["labels"],
             gallery=side.get("gallery"),
             gallery_labels=parts[0].get("gallery_labels"),
             ks=(1,),
             distance="cosine",
-        )["metrics"]
-    write_json(folder / "outcome.json", content)
+        )
+        return {"metrics": found["metrics"]}
+
+    write_outcome(folder, {"blew_up": blew_up}, act)
 
 
 def concatenated(parts: Sequence[Tensor]) -> Tensor:
@@ -217,17 +180,16 @@ def _complete(folder: Path, on_event: OnEvent | None, *, recipe: Recipe, size: i
     outcomes = [
         json.loads(path.read_text()) for path in sorted(folder.parents[1].glob("*/fold-*/outcome.json"))
     ]
-    content: dict[str, Any] = {"blew_up": next((each["blew_up"] for each in outcomes if each["blew_up"]), "")}
-    if not content["blew_up"]:
+    blew_up = next((each["blew_up"] for each in outcomes if each["blew_up"]), "")
+
+    def act() -> dict[str, Any]:
         epochs = complete_epochs([each["epochs"] for each in outcomes])
         best = complete_recipe(with_settings(recipe, found["settings"]), epochs, size)
-        try:
-            run = train_recipe(fit_batches(best), folder, resume=True, on_event=on_event)
-            content |= {"metrics": run.result().metrics, "epochs": epochs}
-            run.remove_checkpoints()
-        except BlowUpError as error:
-            content["blew_up"] = str(error)
-    write_json(folder / "outcome.json", content)
+        run = train_recipe(fit_batches(best), folder, resume=True, on_event=on_event)
+        run.remove_checkpoints()
+        return {"metrics": run.result().metrics, "epochs": epochs}
+
+    write_outcome(folder, {"blew_up": blew_up}, act)
 
 
 def complete_recipe(recipe: Recipe, epochs: Sequence[int], size: int) -> Recipe:

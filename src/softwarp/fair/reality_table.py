@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from softwarp.fair.benchmark import read_outcome
+from softwarp.fair.each_loss import read_outcome
 from softwarp.losses import card_of
 from softwarp.recipe.overrides import write_out
 from softwarp.recipe.schema import Recipe
@@ -56,6 +56,9 @@ class RealityCheck(BaseModel):
     recipe: dict[str, Any]  # of the first loss, before the search
     data_sha256: str
     environment: dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        return reality_table(self).html()
 
 
 def read_reality_check(
@@ -139,7 +142,17 @@ def figures_of(entry: RealityEntry) -> Figures:
     }
 
 
-def table(rows: Mapping[str, Figures], sizes: Mapping[str, int], *, title: str = "") -> Table:
+def reality_table(outcome: RealityCheck) -> Table:
+    """Return a row per loss: figures with intervals in three categories."""
+    title = (
+        f"{outcome.classes.evaluated} test classes, mean and 95% interval of {outcome.reproductions} "
+        f"reproductions, {outcome.trials} trials"
+    )
+    rows = {entry.title + " (blew up)" * bool(entry.blew_up): figures_of(entry) for entry in outcome.entries}
+    return category_table(rows, outcome.sizes, title=title)
+
+
+def category_table(rows: Mapping[str, Figures], sizes: Mapping[str, int], *, title: str = "") -> Table:
     """Return a row per loss and a column per category and metric, as Tables 6 to 8 of the paper.
 
     The best of a column is bold and the second best underlined.

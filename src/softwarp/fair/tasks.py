@@ -49,30 +49,29 @@ class Task:
         return (folder / self.key / self.done).is_file()
 
 
-def open_study(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write study.json, which says what a folder is for; raise a ValueError if it is for something else."""
-    check_study(folder, content)
-    if not (folder / "study.json").is_file():
-        write_json(folder / "study.json", {**content, "rules": RULES})
+def open_study(folder: Path, content: Mapping[str, Any], *, write: bool = True) -> None:
+    """Write study.json, which says what a folder is for; raise a ValueError if it is for something else.
 
-
-def check_study(folder: Path, content: Mapping[str, Any]) -> None:
-    """Raise a ValueError if the folder is for something else, or cannot be written to."""
+    Args:
+        write: otherwise the folder is only checked.
+    """
     check_writable(folder)
     path = folder / "study.json"
     if not path.is_file():
+        if write:
+            write_json(path, {**content, "rules": RULES})
         return
     there = json.loads(path.read_text())
     check_rules(folder, there.pop("rules", RULES))  # one of before they were written down is taken as it is
     asked = {key: value for key, value in content.items() if key != "data"}
     if difference := difference_of({key: value for key, value in there.items() if key != "data"}, asked):
         raise ValueError(
-            f"{folder} holds another study: {difference}; choose another --output, or the settings it has"
+            f"{folder} holds another study: {difference}; choose another folder, or the settings it has"
         )
     if content.get("data") not in (None, there.get("data", content.get("data"))):
         raise ValueError(
             f"{folder} holds a study on other images (files or labels have changed since); choose another "
-            "--output"
+            "folder"
         )
 
 

@@ -49,6 +49,8 @@ def changed(
         split: whether validation or test classes are judged; None as the settings say.
         tell: called with a line on what another loss keeps of the recipe, and what it brings.
     """
+    if split not in (None, "validation", "test"):
+        raise ValueError(f"the protocol is validation or test, not {split!r}")
     for change in changes:
         if change.startswith("loss.name="):
             loss = change.partition("=")[2]

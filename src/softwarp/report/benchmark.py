@@ -14,8 +14,7 @@ from softwarp.fair.benchmark_result import (
     verdict,
 )
 from softwarp.fair.reality_table import METRICS as REALITY_METRICS
-from softwarp.fair.reality_table import Figures, RealityCheck, figures_of
-from softwarp.fair.reality_table import table as figures_table
+from softwarp.fair.reality_table import Figures, RealityCheck, category_table, reality_table
 from softwarp.losses import card_of
 from softwarp.report.figures import differences
 from softwarp.report.page import Section
@@ -89,16 +88,6 @@ def reality_parts(outcome: RealityCheck) -> list[Section]:
     return parts
 
 
-def reality_table(outcome: RealityCheck) -> Table:
-    """Return a row per loss: figures with intervals in three categories."""
-    title = (
-        f"{outcome.classes.evaluated} test classes, mean and 95% interval of {outcome.reproductions} "
-        f"reproductions, {outcome.trials} trials"
-    )
-    rows = {entry.title + " (blew up)" * bool(entry.blew_up): figures_of(entry) for entry in outcome.entries}
-    return figures_table(rows, outcome.sizes, title=title)
-
-
 def published_table(paper: dict[str, Any]) -> Table | None:
     """Return the published figures of a recipe, None if it has none."""
     rows: dict[str, Figures] = {
@@ -111,7 +100,7 @@ def published_table(paper: dict[str, Any]) -> Table | None:
         for loss, categories in paper.get("published", {}).items()
     }
     sizes = {"complete": 512, "ensemble": 512, "aggregate": 128}
-    return figures_table(rows, sizes, title=f"published, {paper['table']}") if rows else None
+    return category_table(rows, sizes, title=f"published, {paper['table']}") if rows else None
 
 
 def _settings(entry: BenchmarkEntry) -> str:

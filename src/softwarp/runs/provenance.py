@@ -116,5 +116,5 @@ def check_rules(folder: Path, rules: Mapping[str, int], needed: tuple[str, ...] 
     if changed := outdated(rules, needed):
         raise ValueError(
             f"{folder} was begun before a change of {', '.join(changed)} (CHANGELOG.md) and would mix two "
-            "rules; choose another --output, or finish it with the version that began it"
+            "rules; choose another folder, or finish it with the version that began it"
         )

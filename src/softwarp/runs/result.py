@@ -71,7 +71,7 @@ def features_title(pretrained: bool | str) -> str:
     return "frozen features" if pretrained else "untrained features"
 
 
-def read_json_as(kind: type[Model], path: Path, *, cure: str = "restart the run with --fresh") -> Model:
+def read_json_as(kind: type[Model], path: Path, *, cure: str = "start afresh (--fresh, fresh=True)") -> Model:
     """Return a JSON file as a pydantic model; a ValueError names what is wrong with it, and the cure."""
     try:
         return kind.model_validate_json(path.read_bytes())

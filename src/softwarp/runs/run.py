@@ -88,12 +88,12 @@ class Run:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = error.strerror or "unknown"
-            raise OSError(f"{self.folder} cannot be created ({reason}); choose another --output") from None
+            raise OSError(f"{self.folder} cannot be created ({reason}); choose another folder") from None
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked_folder(self.folder))
             except ValueError as error:
-                raise ValueError(f"{error}; wait for it, or choose another --output") from None
+                raise ValueError(f"{error}; wait for it, or choose another folder") from None
             try:
                 yield
             finally:
@@ -116,8 +116,8 @@ class Run:
         """
         if difference := difference_of(write_out(self.recipe()), write_out(recipe), but=but):
             raise ValueError(
-                f"{self.folder} holds a run of another recipe: {difference}; choose another --output, or "
-                "restart with --fresh"
+                f"{self.folder} holds a run of another recipe: {difference}; choose another folder, "
+                "or start afresh (--fresh, fresh=True)"
             )
         if not self.finished():
             check_rules(self.folder, self._rules(), OF_RUNS)
@@ -126,7 +126,8 @@ class Run:
         """Return a sentence that names the rules that have changed since the run; empty if there are none."""
         changed = ", ".join(outdated(self._rules(), OF_RUNS))
         return changed and (
-            f"{self.folder} was made before a change of {changed} (CHANGELOG.md); --fresh makes it again"
+            f"{self.folder} was made before a change of {changed} (CHANGELOG.md); to make it again, start "
+            "afresh (--fresh, fresh=True)"
         )
 
     def _rules(self) -> dict[str, int]:
@@ -138,7 +139,7 @@ class Run:
         if sha256 != present:
             raise ValueError(
                 f"{self.folder} holds a run on other images, or their files or labels have changed; choose "
-                "another --output, or restart with --fresh"
+                "another folder, or start afresh (--fresh, fresh=True)"
             )
 
     def what_it_is(self) -> str:
@@ -163,8 +164,8 @@ class Run:
         except ValueError as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
-                f"{self.folder} holds a run that this version cannot read ({reason}); choose another "
-                "--output, or restart with --fresh"
+                f"{self.folder} holds a run that this version cannot read ({reason}); choose "
+                "another folder, or start afresh (--fresh, fresh=True)"
             ) from None
 
     def environment(self) -> dict[str, Any]:
@@ -253,7 +254,7 @@ class Run:
                 except ValueError as error:
                     damage = damage or str(error)
         if damage:
-            raise ValueError(f"{damage}, and there is no other; restart with --fresh")
+            raise ValueError(f"{damage}, and there is no other; start afresh (--fresh, fresh=True)")
         return None, ""
 
     def remove_damaged_checkpoint(self) -> None:

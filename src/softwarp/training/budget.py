@@ -15,7 +15,7 @@ from softwarp.models.embedder import Embedder
 from softwarp.recipe.schema import ModelPart
 from softwarp.training.timing import seconds_of
 
-BUDGET = 600.0  # seconds, the target without --budget
+BUDGET = 600.0  # seconds, the target without a budget
 UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
@@ -37,7 +37,7 @@ def parse_budget(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", text.strip().lower())
     seconds = float(found[1]) * UNITS.get(found[2], 0) if found else 0.0
     if not 0 < seconds < math.inf:
-        raise ValueError(f"--budget is a time above 0, such as 90s, 10 min or 1.5 hours; got {text!r}")
+        raise ValueError(f"a budget is a time above 0, such as 90s, 10 min or 1.5 hours; got {text!r}")
     return seconds
 
 

@@ -1,6 +1,6 @@
 """softwarp.train: your images, or a recipe -> a trained model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from softwarp.data.tables import find_root, layout_of, read_table
 from softwarp.events import OnEvent, part_of, shown, tell
 from softwarp.files import check_writable
 from softwarp.inference import EmbeddingModel, load
-from softwarp.recipe.load import run_name
+from softwarp.recipe.load import changed, run_name
 from softwarp.recipe.schema import Recipe
-from softwarp.runs.repeats import Repeats, summarise
+from softwarp.runs.repeats import Repeats, summarise, write_repeats
 from softwarp.runs.run import Run
 from softwarp.training.budget import parse_budget
 from softwarp.training.own_images import plan_and_choose, replace_other
@@ -62,6 +62,8 @@ def train(
     data: Any,
     *changes: str,
     budget: str | None = None,
+    seeds: int = 1,
+    protocol: str | None = None,
     output: Path | str | None = None,
     depth: int | None = None,
     fresh: bool = False,
@@ -78,48 +80,48 @@ def train(
             (paths, labels), or a recipe (`softwarp.load_recipe`).
         changes: KEY=VALUE, as on the command line: "loss.name=arcface", "phases.0.epochs=20".
         budget: the time that planning, choosing and training may take: "90s", "10m", "1h".
-        output: folder of the run; by default runs/NAME-test.
+        seeds: how many models are trained, in folders seed-N; the first is returned. `seeds.json` beside
+            them has mean and deviation of their figures.
+        protocol: "validation" trains on half of the training classes and judges on the other half, as often
+            as you like; "test" judges on the test classes. By default that of the recipe; for images, test.
+        output: folder of the run; by default runs/NAME-PROTOCOL.
         depth: how many folders name the class, at most; None for all, so the innermost.
         fresh: restarts, even if the folder holds a run.
         on_event: called with notes and progress (`softwarp.events`); by default bars on a terminal or in a
             notebook, elsewhere Python's logging.
     """
-    if isinstance(data, Recipe):
-        return _train_recipe(data, changes, budget, output, fresh, on_event)
-    words = (*changes, *([f"data.depth={depth}"] if depth is not None else []))
-    folder = None if output is None else Path(output)
-    place = _place_of(data, folder or Path("runs") / "images-test")
-    table = read_table(layout_of(place), place, depth=depth_of(words))
+    folder, own = None if output is None else Path(output), None
     with shown(on_event) as listener:
-        recipe = recipe_for(place, words, table=table, tell=lambda line: tell(listener, line))
-        name = run_name(Path(place.resolve().name.removesuffix(".csv")), words)
-        folder = folder or Path("runs") / (
-            name if place.name == LISTED else f"{name}-{recipe.evaluation.split}"
-        )
-        limit = None if budget is None else parse_budget(budget)
-        own = OwnImages(table, keys_of(words), limit)
-        trained = train_runs(recipe, folder, own=own, fresh=fresh, on_event=listener)
+        if isinstance(data, Recipe):
+            if changes or budget:
+                raise ValueError(
+                    "a recipe has its own settings and epochs: omit the budget, and change it with "
+                    "softwarp.load_recipe(NAME, 'KEY=VALUE')"
+                )
+            if folder is None:
+                raise ValueError("give the folder of the run: softwarp.train(recipe, output='runs/NAME')")
+            recipe = data
+            if protocol is not None:
+                recipe = changed(data.model_dump(mode="json"), (), source="the recipe", split=protocol)
+        else:
+            words = (*changes, *([f"data.depth={depth}"] if depth is not None else []))
+            place = _place_of(data, folder or Path("runs") / "images-test")
+            own = read_own(place, words, budget=budget)
+            recipe = recipe_for(
+                place, words, split=protocol, table=own.table, tell=lambda line: tell(listener, line)
+            )
+            name = run_name(Path(place.resolve().name.removesuffix(".csv")), words)
+            usual = name if place.name == LISTED else f"{name}-{recipe.evaluation.split}"
+            folder = folder or Path("runs") / usual
+        trained = train_runs(recipe, folder, own=own, seeds=seeds, fresh=fresh, on_event=listener)
     return load(trained.runs[0].folder)
 
 
-def _train_recipe(
-    recipe: Recipe,
-    changes: Sequence[str],
-    budget: str | None,
-    output: Path | str | None,
-    fresh: bool,
-    on_event: OnEvent | None,
-) -> EmbeddingModel:
-    if changes or budget:
-        raise ValueError(
-            "a recipe has its own settings and epochs: omit the budget, and change it with "
-            "softwarp.load_recipe(NAME, 'KEY=VALUE')"
-        )
-    if output is None:
-        raise ValueError("give the folder of the run: softwarp.train(recipe, output='runs/NAME')")
-    with shown(on_event) as listener:
-        trained = train_runs(recipe, Path(output), fresh=fresh, on_event=listener)
-    return load(trained.runs[0].folder)
+def read_own(place: Path, changes: Sequence[str], *, budget: str | None = None) -> OwnImages:
+    """Return your own images, which keys the KEY=VALUE changes set, and the budget in seconds."""
+    limit = None if budget is None else parse_budget(budget)
+    table = read_table(layout_of(place), place, depth=depth_of(changes))
+    return OwnImages(table, frozenset(change.partition("=")[0] for change in changes), limit)
 
 
 def _place_of(data: Any, folder: Path) -> Path:
@@ -133,15 +135,6 @@ def _place_of(data: Any, folder: Path) -> Path:
             f"softwarp.load_recipe({str(data)!r})"
         )
     return Path(data)
-
-
-def keys_of(changes: Iterable[str]) -> frozenset[str]:
-    """Return the keys of KEY=VALUE changes.
-
-    >>> sorted(keys_of(["data.crop=96", "seed=1"]))
-    ['data.crop', 'seed']
-    """
-    return frozenset(change.partition("=")[0] for change in changes)
 
 
 def train_runs(
@@ -158,6 +151,8 @@ def train_runs(
     Args:
         own: your own images, for which crop, epochs and model are planned and chosen first.
     """
+    if seeds < 1:
+        raise ValueError(f"seeds is the number of models, at least 1; got {seeds}")
     if recipe.data.name != "glyphs":
         find_root(recipe.data.name, recipe.data.root)
     check_writable(folder)
@@ -175,8 +170,11 @@ def train_runs(
             on_event=on_event,
         )
         tell(on_event, settled)
-    elif not fresh:
-        _check_seeds(recipe, folder, seeds)
+    else:
+        room = room_of(recipe)
+        tell(on_event, room.protocol)
+        if seeds > 1 and not fresh:
+            _check_seeds(recipe, folder, seeds, room.sha256)
     if seeds > 1 and processes.is_main():
         (folder / "seeds.json").unlink(missing_ok=True)  # of an earlier set
     runs = []
@@ -192,16 +190,19 @@ def train_runs(
             train_recipe(seeded, run.folder, resume=not fresh, table=table, on_event=listener)
         runs.append(run)
         if finished:
-            tell(on_event, f"{run.folder} was already finished; --fresh trains again")
-    return Trained(tuple(runs), recipe, settled)
+            again = "to train again, start afresh (--fresh, fresh=True)"
+            tell(on_event, f"{run.folder} was already finished; {again}")
+    trained = Trained(tuple(runs), recipe, settled)
+    if seeds > 1 and processes.is_main():
+        write_repeats(folder, trained.repeats())
+    return trained
 
 
-def _check_seeds(recipe: Recipe, folder: Path, seeds: int) -> None:
+def _check_seeds(recipe: Recipe, folder: Path, seeds: int, sha256: str) -> None:
     """Raise a ValueError if a later seed's folder holds another run, before the first seed trains."""
-    places = {seed: Run(folder / f"seed-{seed}") for seed in range(recipe.seed, recipe.seed + seeds)}
-    begun = {seed: run for seed, run in places.items() if seeds > 1 and run.started()}
-    sha256 = room_of(recipe).sha256 if begun else ""
-    for seed, run in begun.items():
-        run.check_recipe(recipe.model_copy(update={"seed": seed}))
-        if run.finished():
-            run.check_data(run.result().data_sha256, sha256)
+    for seed in range(recipe.seed, recipe.seed + seeds):
+        run = Run(folder / f"seed-{seed}")
+        if run.started():
+            run.check_recipe(recipe.model_copy(update={"seed": seed}))
+            if run.finished():
+                run.check_data(run.result().data_sha256, sha256)

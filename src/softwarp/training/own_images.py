@@ -17,6 +17,7 @@ from softwarp.recipe.overrides import check_batches, difference_of, write_out
 from softwarp.recipe.schema import DataPart, Recipe
 from softwarp.runs.choice import Choice
 from softwarp.runs.run import Run
+from softwarp.tables import counted
 from softwarp.training.budget import (
     Pace,
     Plan,
@@ -92,11 +93,12 @@ def plan_and_choose(
     if not plan.epochs:
         return Settled(trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {_idle(asked)}")
     halves = fold_recipes(recipe, len(source.names)) if choosing else []
-    tell(on_event, _batches(recipe, halves))
+    on_halves = f", {in_words(halves[0].batches)} on the halves" if halves else ""
+    tell(on_event, f"batches: {in_words(recipe.batches)}{on_halves}")
     if not choosing:
         return Settled(recipe, f"not checked against the frozen features, because {unchecked}")
     limit = None if "phases.0.epochs" in given else budget
-    choice = _choose(halves, plan, work, table, folder / "choice", limit, source.closed, fresh, on_event)
+    choice = _choose(halves, plan, work, table, folder / "choice", limit, fresh, on_event)
     return Settled(trained_as(recipe, choice.chosen.epochs, choice.chosen.share), _said(choice, plan, asked))
 
 
@@ -105,7 +107,7 @@ def _check(recipe: Recipe) -> str:
     check_batches(recipe)
     if len(recipe.phases) > 1:
         raise ValueError(
-            f"--data trains one phase, but phases has {len(recipe.phases)}; put them into a recipe"
+            f"own images train in one phase, but phases has {len(recipe.phases)}; put them into a recipe"
         )
     if recipe.evaluation.test_classes == "none":
         return "no classes are held out (evaluation.test_classes=none)"
@@ -113,7 +115,7 @@ def _check(recipe: Recipe) -> str:
         return "evaluation.fold was given"
     if (schedule := recipe.phases[0].schedule) != "constant":
         raise ValueError(
-            f"phases.0.schedule={schedule}: --data chooses the number of epochs, so rates stay constant; "
+            f"phases.0.schedule={schedule}: the number of epochs is chosen, so rates stay constant; "
             "for a schedule: softwarp show --data FOLDER > recipe.yaml, and train that recipe"
         )
     return ""
@@ -132,7 +134,6 @@ def _choose(
     table: ImageTable,
     folder: Path,
     limit: float | None,
-    closed: bool,
     fresh: bool,
     on_event: OnEvent | None,
 ) -> Choice:
@@ -140,7 +141,7 @@ def _choose(
     histories, spent, epochs = list[list[dict[str, Any]]](), list[float](), plan.epochs
     for number, each in enumerate(halves):
         run, half = Run(folder / f"fold-{number}"), trained_as(each, epochs, 1.0)
-        but = ", but for held-out images" * closed
+        but = ", but for held-out images" * work.closed
         tell(
             on_event,
             f"choosing: half {number + 1} of the training classes is held out, the other half trains{but}",
@@ -163,7 +164,7 @@ def _choose(
         {key: each for key, each in read_looks(histories, rows).items() if key[0] <= epochs}
         for rows in ("interpolations", "held_out_images")
     )
-    choice = choose_candidate(classes, images if closed else None)
+    choice = choose_candidate(classes, images if work.closed else None)
     if processes.is_main():
         write_json(folder / "choice.json", choice.model_dump(mode="json", by_alias=True))
     return choice
@@ -173,7 +174,7 @@ def _said(choice: Choice, plan: Plan, asked: int) -> str:
     said = choice.sentence()
     if choice.still_rising():
         epochs = choice.chosen.epochs
-        more = "a longer --budget" if epochs < asked else f"more epochs (phases.0.epochs={2 * epochs})"
+        more = "a longer budget" if epochs < asked else f"more epochs (phases.0.epochs={2 * epochs})"
         said += f"\nthe curve was still rising after {epochs} epochs; {more} may give more"
     return said
 
@@ -203,7 +204,7 @@ def check_earlier(
                 was, now = (_either(each[key]) for each in (there, asked))
                 raise ValueError(
                     f"{folder} holds a run of another recipe: {name} was {was} there and is {now} here; "
-                    "choose another --output, or restart with --fresh"
+                    "choose another folder, or start afresh (--fresh, fresh=True)"
                 )
     finals = [folder / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
     for place in finals if seeds > 1 else [folder]:
@@ -238,8 +239,8 @@ def _replace_other(place: Path, recipe: Recipe, on_event: OnEvent | None) -> Non
     there = Run(place).recipe()
     if difference_of(write_out(there), write_out(recipe)):
         epochs = there.phases[0].epochs
-        left = f"{epochs} epoch{'s' * (epochs != 1)} at {there.data.crop} px" if epochs else "frozen features"
-        tell(on_event, f"{place}: replaces what another --budget left there ({left})")
+        left = f"{counted(epochs, 'epoch')} at {there.data.crop} px" if epochs else "frozen features"
+        tell(on_event, f"{place}: replaces what another budget left there ({left})")
         _clear(place)
 
 
@@ -299,15 +300,9 @@ def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
-def _batches(recipe: Recipe, halves: list[Recipe]) -> str:
-    """The batches in words: of the halves that choose, and of the final model."""
-    chosen = f", {in_words(halves[0].batches)} on the halves" if halves else ""
-    return f"batches: {in_words(recipe.batches)}{chosen}"
-
-
 def _idle(asked: int) -> str:
     """Why nothing is trained, by the number of epochs that was asked for."""
-    return "there is no time to train; give a longer --budget" if asked else "phases.0.epochs is 0"
+    return "there is no time to train; give a longer budget" if asked else "phases.0.epochs is 0"
 
 
 def _what(plan: Plan, work: Workload, asked: int) -> str:

@@ -35,8 +35,6 @@ def recipe_for(
     tell: Callable[[str], None] = lambda line: None,
 ) -> Recipe:
     """Return the recipe for these images with KEY=VALUE changes."""
-    if split not in (None, "validation", "test"):
-        raise ValueError(f"the classes to judge are validation or test classes, not {split!r}")
     judged: Judged = "validation" if split == "validation" else "test"
     settings = settings_for(root, protocol=judged, depth=depth_of(changes), table=table)
     return changed(settings, changes, source=f"recipe for {root}", split=split, tell=tell)

@@ -1,1 +1,1 @@
-"""Hyper-parameter search on validation classes."""
+"""Hyper-parameter search on validation classes, and what fits into a budget."""

@@ -24,7 +24,7 @@ from softwarp.recipe.schema import Recipe
 from softwarp.runs.provenance import OF_RUNS, RULES, check_rules
 from softwarp.runs.run import Run
 from softwarp.tables import names_of
-from softwarp.training.step_batches import fit_batches, room_of, why_not
+from softwarp.training.step_batches import Room, fit_batches, room_of, why_not
 from softwarp.training.train import BlowUpError, training
 from softwarp.tuning.samplers import SAMPLERS, STARTUP, Sampler, grid, origin, suggest
 from softwarp.tuning.space import (
@@ -180,12 +180,16 @@ def judged_recipe(recipe: Recipe, *, objective: str, prune: bool) -> Recipe:
 def check_steps(recipe: Recipe, folder: Path, folds: int | None) -> None:
     """Raise a ValueError unless a trial has classes enough for the loss, and others to judge it by."""
     for own, _ in fold_runs(recipe, folder, folds):
-        try:
-            room = room_of(own)
-        except ValueError as error:
-            raise ValueError(f"a search divides the training classes once more: {error}") from None
-        if reason := why_not(own.loss.name, own.batches.accumulate, room):
+        if reason := why_not(own.loss.name, own.batches.accumulate, room_to_search(own)):
             raise ValueError(f"{reason} in the search; add classes, or take another loss")
+
+
+def room_to_search(recipe: Recipe) -> Room:
+    """Return what a trial of this recipe trains on."""
+    try:
+        return room_of(recipe)
+    except ValueError as error:
+        raise ValueError(f"a search divides the training classes once more: {error}") from None
 
 
 def claim_folder(folder: Path, recipe: Recipe, space: Mapping[str, Parameter], **rest: Any) -> str:
@@ -220,7 +224,7 @@ def _refuse_another(file: Path, asked: Mapping[str, Any]) -> None:
             whole = {"study": {part: there.get(part)}}, {"study": {part: asked[part]}}
             difference = difference_of(*whole).removeprefix("study.")
     raise ValueError(
-        f"{file.parent} holds a search of another kind: {difference}; choose another --output, or remove the "
+        f"{file.parent} holds a search of another kind: {difference}; choose another folder, or remove the "
         "folder to search again"
     )
 
@@ -234,7 +238,7 @@ def check_search(
 ) -> None:
     """Raise a ValueError for what `search` would refuse before it begins."""
     if trials < 1:
-        raise ValueError(f"--trials must be a number above 0, got {trials}")
+        raise ValueError(f"trials must be a number above 0, got {trials}")
     if sampler not in SAMPLERS:
         raise ValueError(f"no sampler is called {sampler!r}; choose from {', '.join(SAMPLERS)}")
     measured = [*recipe.evaluation.measured(), *names_of("clustering")]

@@ -151,9 +151,9 @@ def space_of(recipe: Recipe, changes: Mapping[str, str] | None = None) -> dict[s
             try:
                 space[key] = parse_parameter(text)
             except ValueError as error:
-                raise ValueError(f"--space {key}={text}: {error}") from None
+                raise ValueError(f"space {key}={text}: {error}") from None
     if not space:
-        raise ValueError("nothing is left to search; fix fewer keys, or give a range with --space")
+        raise ValueError("nothing is left to search; fix fewer keys, or give a range")
     check_space(recipe, space)
     return space
 
@@ -164,10 +164,10 @@ def check_space(recipe: Recipe, space: Mapping[str, Parameter]) -> None:
     for key, parameter in space.items():
         part, _, name = key.rpartition(".")
         if key.partition(".")[0] in NEVER:
-            raise ValueError(f"--space {key}: a search must not change how models are judged; remove it")
+            raise ValueError(f"space {key}: a search must not change how models are judged; remove it")
         if part == "loss.settings" and name not in known and WRAPPED not in known.values():
             answer = did_you_mean(name, known, f"it has {', '.join(known) or 'none'}")
-            raise ValueError(f"--space {key}: {recipe.loss.name} has no setting {name!r}; {answer}")
+            raise ValueError(f"space {key}: {recipe.loss.name} has no setting {name!r}; {answer}")
         for value in parameter.ends():
             try:
                 changed = with_settings(recipe, {key: value})
@@ -177,7 +177,7 @@ def check_space(recipe: Recipe, space: Mapping[str, Parameter]) -> None:
                     settings = changed.loss.settings
                     build_loss(recipe.loss.name, CLASSES, recipe.model.embedding_size, **settings)
             except ValueError as error:
-                raise ValueError(f"--space {key}={parameter}: {error}") from None
+                raise ValueError(f"space {key}={parameter}: {error}") from None
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
@@ -255,5 +255,5 @@ def _around(rate: float, low: float, high: float) -> Parameter:
 def _remove(space: dict[str, Parameter], key: str) -> None:
     if key not in space:
         answer = did_you_mean(key, space, f"searched are {', '.join(space)}")
-        raise ValueError(f"--space {key}={FIXED}: {key} is not searched anyway; {answer}")
+        raise ValueError(f"space {key}={FIXED}: {key} is not searched anyway; {answer}")
     del space[key]

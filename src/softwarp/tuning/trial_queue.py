@@ -118,12 +118,12 @@ class TrialQueue:
             raise reason
         except ImportError:
             raise ValueError(
-                f"--storage {without_password(url)} needs a driver: pip install 'softwarp[postgres]'"
+                f"the database {without_password(url)} needs a driver: pip install 'softwarp[postgres]'"
             ) from None
         except Exception as error:  # sqlalchemy's and the driver's own
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise OSError(
-                f"--storage {without_password(url)} cannot be used ({lines[0]}); start the server, or "
+                f"the database {without_password(url)} cannot be used ({lines[0]}); start the server, or "
                 "correct address, user, password and database"
             ) from None
 
@@ -137,7 +137,7 @@ class TrialQueue:
                 yield
             except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
                 raise OSError(
-                    f"the database of --storage no longer answers ({str(error).splitlines()[0]}); give the "
+                    f"the database no longer answers ({str(error).splitlines()[0]}); give the "
                     "same command again when it does: finished trials are kept"
                 ) from None
             return

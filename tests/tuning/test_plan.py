@@ -8,10 +8,10 @@ from support.tiny_runs import tiny
 from typer.testing import CliRunner
 
 from softwarp.cli import app
-from softwarp.fair.cost import Pace, Sizes, Training
-from softwarp.fair.plan import fit_study
 from softwarp.fair.tasks import open_study
 from softwarp.studies.variants import numbers_of
+from softwarp.tuning.cost import Sizes, StudyPace, TrainingKind
+from softwarp.tuning.plan import Asked, fit_study
 
 RECIPE = tiny()  # two phases of one epoch
 
@@ -28,17 +28,17 @@ def long_recipe():
 def pace(monkeypatch):
     """A second per step, ten steps per epoch, nothing else."""
     plan = RECIPE.evaluation.plan()
-    known = Pace(1.0, 0.0, 0.0, 100, {plan: Sizes(10, 5, 50, 20)}, {(RECIPE.loss.name, plan): 0.0})
-    monkeypatch.setattr("softwarp.fair.plan.time_steps", lambda *_: known)
+    known = StudyPace(1.0, 0.0, 0.0, 100, {plan: Sizes(10, 5, 50, 20)}, {(RECIPE.loss.name, plan): 0.0})
+    monkeypatch.setattr("softwarp.tuning.plan.time_steps", lambda *_: known)
 
 
 def trainings(recipes, trials):
-    return [Training(recipe, trials + 2) for recipe in recipes.values()]
+    return [TrainingKind(recipe, trials + 2) for recipe in recipes.values()]
 
 
 def fit(folder, budget, trials=None, dry_run=False):
     recipes = {"a": long_recipe(), "b": long_recipe()}
-    return fit_study(recipes, trainings, folder, trials=trials, usual=6, budget=budget, dry_run=dry_run)
+    return fit_study(recipes, trainings, folder, Asked(trials, 6, budget, dry_run))
 
 
 def shape(plan):
@@ -55,18 +55,18 @@ def test_a_budget_takes_trials_first_then_epochs_then_what_is_left(pace, tmp_pat
 
 
 def test_a_budget_that_nothing_fits_into_is_refused_with_what_it_would_take(pace, tmp_path):
-    with pytest.raises(ValueError, match=r"--budget 10s is too short: one epoch and 1 trial are 6 trainings"):
+    with pytest.raises(ValueError, match=r"10s is too short: one epoch and 1 trial are 6 trainings"):
         fit(tmp_path, "10s")
 
 
 def test_a_study_keeps_its_plan_whatever_is_measured_later(pace, tmp_path, monkeypatch):
     first = fit(tmp_path, "1000 s")
     first.keep(tmp_path)
-    slower = Pace(50.0, 0.0, 0.0, 100, {}, {})
-    monkeypatch.setattr("softwarp.fair.plan.time_steps", lambda *_: slower)
+    slower = StudyPace(50.0, 0.0, 0.0, 100, {}, {})
+    monkeypatch.setattr("softwarp.tuning.plan.time_steps", lambda *_: slower)
     slower.sizes[RECIPE.evaluation.plan()] = Sizes(10, 5, 50, 20)
     assert shape(fit(tmp_path, "1000s")) == shape(first)
-    monkeypatch.setattr("softwarp.fair.plan.time_steps", None)  # refused before anything is timed
+    monkeypatch.setattr("softwarp.tuning.plan.time_steps", None)  # refused before anything is timed
     with pytest.raises(ValueError, match=r"budget is 1000\.0 there and 60\.0 here"):
         fit(tmp_path, "1 min")
     with pytest.raises(ValueError, match="trials is None there and 3 here"):
@@ -75,9 +75,9 @@ def test_a_study_keeps_its_plan_whatever_is_measured_later(pace, tmp_path, monke
 
 def test_of_two_workers_that_plan_at_once_the_first_one_decides(pace, tmp_path, monkeypatch):
     first = fit(tmp_path, "1000s")
-    slower = Pace(2.0, 0.0, 0.0, 100, {}, {})
+    slower = StudyPace(2.0, 0.0, 0.0, 100, {}, {})
     slower.sizes[RECIPE.evaluation.plan()] = Sizes(10, 5, 50, 20)
-    monkeypatch.setattr("softwarp.fair.plan.time_steps", lambda *_: slower)
+    monkeypatch.setattr("softwarp.tuning.plan.time_steps", lambda *_: slower)
     second = fit(tmp_path, "1000s")
     assert shape(second) != shape(first)
     first.keep(tmp_path)
@@ -88,7 +88,7 @@ def test_of_two_workers_that_plan_at_once_the_first_one_decides(pace, tmp_path, 
 
 def test_a_budget_for_a_study_that_had_none_is_refused_and_leaves_it_as_it_was(pace, tmp_path):
     (tmp_path / "study.json").write_text("{}")
-    with pytest.raises(ValueError, match="made without --budget"):
+    with pytest.raises(ValueError, match="made without a budget"):
         fit(tmp_path, "1h")
     assert fit(tmp_path, "1h", dry_run=True).trials == 6  # asks only
     assert fit(tmp_path, None).trials == 6
@@ -132,29 +132,25 @@ def test_a_list_of_numbers_holds_numbers(text):
 
 @pytest.mark.parametrize("command", [("tune",), ("benchmark", "--losses", "arcface,triplet")])
 def test_refusals_come_before_anything_is_timed(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.fair.plan.time_steps", None)
+    monkeypatch.setattr("softwarp.tuning.plan.time_steps", None)
     (tmp_path / "file").write_text("")
     assert "is a file" in str(run(*command, *SMALL, "--output", tmp_path / "file").exception)
     for wrong in (("--trials", "0"), ("--trials", "-3")):
         assert run(*command, *SMALL, *wrong).exit_code == 2
-    assert "--budget is a time" in str(run(*command, *SMALL, "--budget", "nan").exception)
+    assert "budget is a time" in str(run(*command, *SMALL, "--budget", "nan").exception)
 
 
 @pytest.mark.parametrize(
-    ("command", "module"),
-    [
-        (("benchmark", "--losses", "arcface,triplet"), "softwarp.fair.benchmark"),
-        (("reality-check", "arcface"), "softwarp.fair.reality_check"),
-    ],
+    "command", [("benchmark", "--losses", "arcface,triplet"), ("reality-check", "arcface")]
 )
-def test_a_study_that_is_killed_when_it_is_opened_has_its_plan(command, module, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.fair.plan.time_steps", lambda *_: Pace(0.1, 0.0, 0.0, 100))
+def test_a_study_that_is_killed_when_it_is_opened_has_its_plan(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("softwarp.tuning.plan.time_steps", lambda *_: StudyPace(0.1, 0.0, 0.0, 100))
 
-    def end(folder, content):
-        open_study(folder, content)
+    def end(folder, content, write):
+        open_study(folder, content, write=write)
         raise MemoryError
 
-    monkeypatch.setattr(f"{module}.open_study", end)
+    monkeypatch.setattr("softwarp.fair.each_loss.open_study", end)
     words = (*command, *SMALL, "--budget", "1000h", "--output", tmp_path / "study")
     assert isinstance(run(*words).exception, MemoryError)
     assert isinstance(run(*words).exception, MemoryError)  # resumed, not refused

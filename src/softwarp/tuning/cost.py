@@ -13,6 +13,7 @@ from softwarp.evaluation import embed_images
 from softwarp.losses import build_loss
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.run import Run
+from softwarp.tables import counted
 from softwarp.training.job import Job, build_batches, prepare, start_accelerator
 from softwarp.training.start import REACH_IMAGES
 from softwarp.training.step_batches import fit_batches
@@ -39,24 +40,20 @@ class Cost:
         hours = self.seconds / 3600
         length = f"{hours:.1f} hours" if hours >= 1 else f"{math.ceil(60 * hours)} min"
         disk = f"{_size(self.kept)} of disk, and {_size(self.running)} per worker while it trains"
-        return (
-            f"{self.trainings} training{'s' * (self.trainings != 1)}, about {length} for one worker, {disk}"
-        )
+        return f"{counted(self.trainings, 'training')}, about {length} for one worker, {disk}"
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingKind:
     """Trainings of one kind.
 
     Args:
         times: how many.
-        looks: evaluations on the way.
         kept: whether model and embeddings are.
     """
 
     recipe: Recipe
     times: int
-    looks: int = 0
     kept: bool = True
 
 
@@ -71,7 +68,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Pace:
+class StudyPace:
     """What was timed with one recipe, and what others with the same network need besides.
 
     Args:
@@ -102,29 +99,25 @@ class Pace:
             self.losses[key] = _loss_seconds(recipe, self.sizes_of(recipe).classes)
         return max(0.0, self.step + self.losses[key] - self.loss)
 
-    def seconds_of(self, training: Training) -> float:
+    def seconds_of(self, training: TrainingKind) -> float:
         """Return the seconds of all trainings of one kind: starts, steps, looks."""
         recipe, sizes = training.recipe, self.sizes_of(training.recipe)
         epochs = sum(phase.epochs for phase in recipe.phases)
-        embedded = (training.looks + 1 + recipe.evaluation.baseline) * sizes.judged
+        looks = epochs // recipe.evaluation.every if recipe.evaluation.every else 0
+        embedded = (looks + 1 + recipe.evaluation.baseline) * sizes.judged
         embedded += _at_start(recipe, sizes)
         embedded += max(1, epochs) * min(recipe.evaluation.avg_dtp_images, sizes.images)
         return training.times * (sizes.batches * epochs * self.step_of(recipe) + embedded * self.image)
 
 
-def estimate(trainings: Sequence[Training], folder: Path) -> Cost:
-    """Return what trainings with the same network will take; the first is timed, of others only the loss."""
-    return cost_of(trainings, time_steps(trainings[0].recipe, folder))
-
-
-def time_steps(recipe: Recipe, folder: Path) -> Pace:
+def time_steps(recipe: Recipe, folder: Path) -> StudyPace:
     """Return the pace of a recipe on this machine, from a few steps of its training."""
     recipe = _with_steps_to_time(fit_batches(recipe))
     source = _source(recipe)
     job = prepare(recipe, Run(folder), start_accelerator(recipe, folder), source)
     step, image = _step_seconds(job), _seconds_per_image(job)
     weights = sum(each.numel() * each.element_size() for each in job.model.state_dict().values())
-    return Pace(step, image, _loss_seconds(recipe, len(source.names)), weights)
+    return StudyPace(step, image, _loss_seconds(recipe, len(source.names)), weights)
 
 
 def _with_steps_to_time(recipe: Recipe) -> Recipe:
@@ -133,7 +126,7 @@ def _with_steps_to_time(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"phases": (first, *recipe.phases[1:])})
 
 
-def cost_of(trainings: Sequence[Training], pace: Pace) -> Cost:
+def cost_of(trainings: Sequence[TrainingKind], pace: StudyPace) -> Cost:
     """Return what trainings take at this pace."""
     embeddings = [
         4 * pace.sizes_of(each.recipe).judged * each.recipe.model.embedding_size for each in trainings
@@ -147,7 +140,7 @@ def cost_of(trainings: Sequence[Training], pace: Pace) -> Cost:
 
 
 def _at_start(recipe: Recipe, sizes: Sizes) -> int:
-    """Training images that are embedded before the first step, for head, proxies and their rate."""
+    """TrainingKind images that are embedded before the first step, for head, proxies and their rate."""
     placed = recipe.model.head_init == "pca" or recipe.loss.proxy_init == "means"
     travels = any(phase.proxy_travel for phase in recipe.phases)
     return sizes.images * placed + min(REACH_IMAGES, sizes.images) * travels

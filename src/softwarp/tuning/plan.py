@@ -4,17 +4,33 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from softwarp.fair.cost import Cost, Pace, Training, cost_of, time_steps
 from softwarp.files import write_json
 from softwarp.recipe.overrides import difference_of
 from softwarp.recipe.schema import Recipe
+from softwarp.tables import counted
 from softwarp.training.budget import parse_budget
 from softwarp.training.step_batches import Room, in_words
+from softwarp.tuning.cost import Cost, StudyPace, TrainingKind, cost_of, time_steps
 
 FEWEST = 5  # trials that still are a search, before epochs are cut
 Recipes = Mapping[str, Recipe]
+Trainings = Callable[[Recipes, int], list[TrainingKind]]  # of a study with so many trials; the first is timed
+
+
+class Asked(NamedTuple):
+    """What a plan answers.
+
+    Args:
+        trials: as they were given; None takes the usual number, or fewer if the budget is short.
+        dry_run: asks what would fit, whatever the folder holds.
+    """
+
+    trials: int | None
+    usual: int
+    budget: str | None = None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,40 +54,26 @@ class StudyPlan:
             raise ValueError(f"another process has just planned {folder}; give the same command again")
 
 
-def fit_study(
-    recipes: Recipes,
-    trainings: Callable[[Recipes, int], list[Training]],
-    folder: Path,
-    *,
-    trials: int | None,
-    usual: int,
-    budget: str | None,
-    dry_run: bool,
-) -> StudyPlan:
-    """Return what fits into the budget; without one, the study as it was asked for.
-
-    Args:
-        trainings: of a study with these recipes and so many trials; the first one is timed.
-        trials: as given on the command line; None takes the usual number, or fewer if the budget is short.
-        dry_run: asks what would fit, whatever the folder holds.
-    """
+def fit_study(recipes: Recipes, trainings: Trainings, folder: Path, asked: Asked) -> StudyPlan:
+    """Return what fits into the budget; without one, the study as it was asked for."""
+    trials, usual, budget, dry_run = asked
     limit = None if budget is None else parse_budget(budget)
     most = _epochs(next(iter(recipes.values())))
-    asked = {"budget": limit, "trials": trials, "epochs": most}
-    kept = None if dry_run else _kept(folder, asked)
+    question = {"budget": limit, "trials": trials, "epochs": most}
+    kept = None if dry_run else _kept(folder, question)
     pace = time_steps(trainings(recipes, trials or usual)[0].recipe, folder)
     if kept is not None:
-        return _first_that_fits(recipes, trainings, pace, [(kept["epochs"], kept["trials"])], None, asked)
+        return _first_that_fits(recipes, trainings, pace, [(kept["epochs"], kept["trials"])], None, question)
     numbers = [trials] if trials else list(range(usual, 0, -1))
     enough = [number for number in numbers if trials or number >= FEWEST]
     ways = [(most, number) for number in enough]
     ways += [(epochs, enough[-1]) for epochs in range(most - 1, 0, -1)]
     ways += [(1, number) for number in numbers if number < enough[-1]]
-    plan = _first_that_fits(recipes, trainings, pace, ways, limit, asked)
+    plan = _first_that_fits(recipes, trainings, pace, ways, limit, question)
     if limit is not None and plan.cost.seconds > limit:
         raise ValueError(
-            f"--budget {budget} is too short: one epoch and {plan.trials} trial{'s' * (plan.trials > 1)} are "
-            f"{plan.cost}; give a longer --budget"
+            f"a budget of {budget} is too short: one epoch and {counted(plan.trials, 'trial')} are "
+            f"{plan.cost}; give a longer one"
         )
     return plan
 
@@ -82,22 +84,22 @@ def _kept(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
     if not file.is_file():
         if asked["budget"] is not None and any((*folder.glob("study.json"), *folder.glob("*/study.json"))):
             raise ValueError(
-                f"{folder} holds a study that was made without --budget; omit it, or choose another --output"
+                f"{folder} holds a study that was made without a budget; omit it, or choose another folder"
             )
         return None
     found: dict[str, Any] = json.loads(file.read_text())
     if difference := difference_of(found["asked"], dict(asked)):
         raise ValueError(
-            f"{folder} holds a study that a --budget gave {found['trials']} trials and {found['epochs']} "
-            f"epochs: {difference}; give what it had (budget in seconds), or choose another --output"
+            f"{folder} holds a study that a budget gave {found['trials']} trials and {found['epochs']} "
+            f"epochs: {difference}; give what it had (budget in seconds), or choose another folder"
         )
     return found
 
 
 def _first_that_fits(
     recipes: Recipes,
-    trainings: Callable[[Recipes, int], list[Training]],
-    pace: Pace,
+    trainings: Trainings,
+    pace: StudyPace,
     ways: Sequence[tuple[int, int]],  # epochs and trials, the best first
     limit: float | None,
     asked: dict[str, Any],
