@@ -23,9 +23,10 @@ from torch import Tensor
 
 from softwarp import processes
 from softwarp.files import atomic_write, locked_folder, write_json, write_text
-from softwarp.recipe.files import read_recipe
+from softwarp.models.pooling import BEFORE
+from softwarp.recipe.files import read_settings
 from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
-from softwarp.recipe.schema import Recipe
+from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.class_rows import check_rows, copy_rows, remove_rows, write_rows
 from softwarp.runs.provenance import OF_RUNS, check_rules, code, outdated
 from softwarp.tables import figure, figures_table, metric_title
@@ -224,7 +225,9 @@ class Run:
         if not (self.folder / "recipe.yaml").is_file():
             raise FileNotFoundError(self.what_it_is())
         try:
-            return read_recipe(self.folder / "recipe.yaml")
+            settings = read_settings(self.folder / "recipe.yaml")
+            settings["model"] = {"pooling": BEFORE} | settings.get("model", {})
+            return parse_recipe(settings, "recipe.yaml")
         except ValueError as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
