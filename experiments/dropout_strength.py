@@ -12,7 +12,7 @@ import typer
 
 from softwarp.data.sources import load_source
 from softwarp.files import write_json
-from softwarp.inference import pretrained
+from softwarp.inference import load
 from softwarp.memory import freed_memory_kept
 from softwarp.recipe.files import find_recipe, read_recipe
 from softwarp.runs.run import environment
@@ -29,7 +29,7 @@ def main(root: Annotated[Path, typer.Argument(help="Folder of CUB-200-2011.")]) 
     data = recipe.data.model_copy(update={"root": str(root)})
     with freed_memory_kept():
         source = load_source(data, recipe.evaluation.plan())
-        model = pretrained("efficientnet_lite0", pooling="max+avg")
+        model = load("efficientnet_lite0")
         found = {
             percent: retrieval_of(model, source, "dropout", percent, 0)["recall@1"] for percent in PERCENT
         }

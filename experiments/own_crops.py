@@ -25,7 +25,7 @@ from own_folders import (
 from rich.progress import track
 
 from softwarp.files import write_json
-from softwarp.inference import EmbeddingModel, pretrained
+from softwarp.inference import EmbeddingModel, load
 from softwarp.memory import freed_memory_kept
 from softwarp.metrics import retrieval_metrics
 from softwarp.runs.run import environment
@@ -56,7 +56,7 @@ def main(cub: Folder, cfp: Folder, fashion: Folder) -> None:
         "photographed glyphs": photographed_glyphs(30, first=20),
         "clothes": fashion_part(fashion, 35, part="train"),
     }
-    model = pretrained("efficientnet_lite0", pooling="max+avg")
+    model = load("efficientnet_lite0")
     with freed_memory_kept():
         rows = [study(name, list(each), model) for name, each in track(list(folders.items()), "folders")]
     command = "python experiments/own_crops.py --cub ... --cfp ... --fashion ..."

@@ -51,8 +51,12 @@ Backbone = SmallConvNet | BNInception | IResNet | TimmBackbone
 
 
 def _efficientnet_lite0(pooling: str) -> TimmBackbone:
+    """The network of the packaged weights, whose frozen features are best so (results/frozen_features.json)."""
+    native = "max+avg"
+    pooling = native if pooling == "native" else pooling
     model = create("tf_efficientnet_lite0", pooling=pooling)
-    return TimmBackbone(model, pooling=pooling, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+    mean, std = (127 / 255,) * 3, (128 / 255,) * 3
+    return TimmBackbone(model, pooling=pooling, native=native, mean=mean, std=std)
 
 
 def _iresnet(depth: int, *, wide_stem: bool) -> Callable[[str], IResNet]:

@@ -42,20 +42,19 @@ class TimmBackbone(nn.Module):
             class token and registers.
     """
 
-    native = "native"
-
     def __init__(
         self,
         model: Any,  # timm has no types
         *,
         pooling: str = "max+avg",
+        native: str = "native",
         mean: tuple[float, ...] | None = None,
         std: tuple[float, ...] | None = None,
     ) -> None:
         super().__init__()
         self.model: nn.Module = model.to(memory_format=torch.channels_last)  # a third faster on CPUs
         config = model.pretrained_cfg
-        self.pooling = pooling
+        self.pooling, self.native = pooling, native
         self.mean: tuple[float, ...] = mean or tuple(config["mean"])
         self.std: tuple[float, ...] = std or tuple(config["std"])
         self.in_channels = int(config["input_size"][0])
