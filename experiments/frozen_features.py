@@ -52,7 +52,8 @@ def tiny_vit(weights: Path) -> tuple[Callable[[Tensor], Poolings], Callable[[Ima
     def pooled(images: Tensor) -> Poolings:
         features = model.forward_features(images)
         native = model.forward_head(features, pre_logits=True)
-        return {"native": native, "avg": features.mean((2, 3)), "max": features.amax((2, 3))}
+        places = model.head.norm(features)  # of each place, as without pooling
+        return {"native": native, "avg": places.mean((2, 3)), "max": places.amax((2, 3))}
 
     return pooled, transform({"interpolation": "bicubic", "crop_pct": 0.95})
 

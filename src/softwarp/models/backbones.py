@@ -51,7 +51,7 @@ Backbone = SmallConvNet | BNInception | IResNet | TimmBackbone
 
 
 def _efficientnet_lite0(pooling: str) -> TimmBackbone:
-    """The network of the packaged weights, whose frozen features are best so (results/frozen_features.json)."""
+    """The network of the packaged weights; its frozen features are best so (results/frozen_features.json)."""
     native = "max+avg"
     pooling = native if pooling == "native" else pooling
     model = create("tf_efficientnet_lite0", pooling=pooling)
