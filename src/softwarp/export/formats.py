@@ -22,7 +22,7 @@ from torch import Tensor
 from softwarp.export.model_card import model_card
 from softwarp.files import atomic_write, write_json, write_text
 from softwarp.models.pooling import POOLINGS
-from softwarp.models.timm_backbone import TimmBackbone
+from softwarp.models.timm_backbone import TimmBackbone, create
 from softwarp.runs.model_folder import CONFIG, WEIGHTS, ModelConfig
 from softwarp.runs.run import Run
 
@@ -144,11 +144,9 @@ def to_timm(model: "EmbeddingModel") -> bytes:
 
 def run_timm(content: bytes, model: "EmbeddingModel") -> Forward:
     """Return the embeddings of timm's own model with these weights, under the pooling and head of `model`."""
-    import timm
-
     network = copy.deepcopy(model.network)
     assert isinstance(network.backbone, TimmBackbone)
-    theirs: Any = timm.create_model(timm_name(model), num_classes=0)
+    theirs = create(timm_name(model), pooling="native")
     theirs.load_state_dict(load(content))
     if network.pooling in POOLINGS:
         theirs.reset_classifier(0, "")  # a map instead of pooled features, as our pooling expects
