@@ -82,9 +82,10 @@ def pretrained(name: str, weights: Path, **options: Any) -> Any:
 
 def transform(settings: dict[str, Any]) -> Callable[[Image.Image], Tensor]:
     """Return timm's transform for evaluation."""
-    from timm.data import create_transform
+    from timm.data.transforms_factory import create_transform
 
-    return create_transform((3, SIDE, SIDE), **settings)  # type: ignore[no-any-return,no-untyped-call]
+    prepare: Callable[[Image.Image], Tensor] = create_transform((3, SIDE, SIDE), **settings)
+    return prepare
 
 
 @torch.no_grad()
