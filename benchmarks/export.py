@@ -51,7 +51,7 @@ FORMS = {
 def untrained(name: str) -> EmbeddingModel:
     """A backbone with ImageNet weights where a package has them, otherwise random ones."""
     torch.manual_seed(0)
-    network = Embedder(name, 128, pretrained=name == "efficientnet_lite0").eval()
+    network = Embedder(name, 128, pretrained=name == "efficientnet_lite0", pooling="max+avg").eval()
     return EmbeddingModel(
         network, "euclidean", resize=SIDES[name], crop=SIDES[name], device=torch.device("cpu")
     )

@@ -86,6 +86,22 @@ def test_a_pretrained_model_needs_no_training(tmp_path):
     torch.testing.assert_close(embeddings.norm(dim=1), torch.full((1,), 1280**0.5), rtol=1e-3, atol=0)
 
 
+def test_a_network_of_timm_is_what_timm_makes_of_an_image(tmp_path):
+    import timm
+
+    torch.manual_seed(0)
+    theirs = timm.create_model("test_vit", num_classes=0).eval()
+    torch.save(theirs.state_dict(), tmp_path / "vit.pth")
+    model = softwarp.load("test_vit", weights=tmp_path / "vit.pth", device="cpu")
+    assert (model.crop, model.resize, model.interpolation, model.crop_mode) == (160, 168, "bicubic", "center")
+    config = timm.data.resolve_data_config({}, pretrained_cfg=theirs.pretrained_cfg)
+    image = noise(200, 180).resize((400, 360))
+    with torch.no_grad():
+        features = theirs(timm.data.create_transform(**config)(image)[None])
+    expected = torch.nn.functional.layer_norm(features, features.shape[1:])
+    assert torch.nn.functional.cosine_similarity(model.embed(image), expected).item() > 0.9999
+
+
 def test_a_name_that_is_neither_run_nor_model_says_so():
     with pytest.raises(ValueError, match="small_conv"):
         softwarp.load("small_conv")  # a network that nobody has trained on anything

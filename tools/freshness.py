@@ -21,6 +21,7 @@ NEEDS: dict[str, tuple[str, ...]] = {  # speed and memory depend on no rule
     "demo": ("automatic", *ALWAYS),
     "dropout_strength": ("corruptions", "metrics"),
     "faces_small": ("automatic", "class_vectors", *ALWAYS),
+    "frozen_features": ("metrics",),
     "losses_on_glyphs": ("automatic", "class_vectors", *ALWAYS),
     "own_crops": ("metrics",),  # of frozen features
     "own_folders": ("automatic_from_means", *ALWAYS),

@@ -226,6 +226,35 @@ def folders_table(content: dict[str, Any]) -> str:
     )
 
 
+def frozen_table(content: dict[str, Any]) -> str:
+    """Return what each pooling of frozen networks retrieves, and where that comes from."""
+    rows = []
+    for row in content["rows"]:
+        figures = (
+            f"{100 * row[norm][metric]:.1f}"
+            for norm in ("plain", "layer_norm")
+            for metric in ("recall@1", "map@r")
+        )
+        rows.append(
+            (Cell(row["network"]), Cell(row["pooling"]), Cell(str(row["channels"])), *map(Cell, figures))
+        )
+    heads = (
+        "network",
+        "pooling",
+        "channels",
+        "Recall@1",
+        "MAP@R",
+        "layer norm: Recall@1",
+        "layer norm: MAP@R",
+    )
+    note = (
+        f"\nCUB's classes 101 to 120, {content['images']:,} images at {content['side']} px, cosine, without "
+        f"training. By `{content['command']}` "
+        "([results/frozen_features.json](../results/frozen_features.json)).\n"
+    )
+    return Table(heads, tuple(rows)).markdown() + note
+
+
 def speed_table(content: dict[str, Any]) -> str:
     """Return time (multiples of the bare products) and peak memory of each loss, one column per size."""
     sizes = content["sizes"]
@@ -307,6 +336,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "automatic_warp": automatic_table,
     "automatic_cases": cases_table,
     "own_folders": folders_table,
+    "frozen_features": frozen_table,
     "faces_small": faces_table,
 }
 PAGES = {
@@ -314,7 +344,7 @@ PAGES = {
     "docs/performance.md": ("benchmark_loss", "benchmark_sharded", "benchmark_training"),
     "docs/fair.md": ("benchmark_glyphs", "reality_check_glyphs"),
     "docs/loss.md": ("automatic_warp", "automatic_cases"),
-    "docs/training.md": ("own_folders",),
+    "docs/training.md": ("own_folders", "frozen_features"),
     "docs/searching.md": ("benchmark_search",),
     "docs/serve.md": ("benchmark_serve",),
     "docs/faces.md": ("faces_small",),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from PIL import Image
@@ -20,9 +20,9 @@ from softwarp.data.images import Transform, test_transform
 from softwarp.data.stores import Store
 from softwarp.metrics import combine_flipped
 from softwarp.metrics.threads import use_one_core
-from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
+from softwarp.models.backbones import BACKBONES
 from softwarp.models.embedder import Embedder
-from softwarp.models.iresnet import SIDE, IResNet
+from softwarp.models.preparation import preparation_of
 from softwarp.models.weights import load_weights
 from softwarp.models.weights_origin import origin_of
 from softwarp.names import did_you_mean
@@ -74,6 +74,8 @@ class EmbeddingModel:
     source: str = ""  # what `load` was given, if that is enough to load it again
     folder: Path | None = None  # of the run, if it was loaded from one
     pretrained_weights: str = ""  # what the backbone began with: their origin, licence and hash, if known
+    interpolation: str = "bilinear"  # or bicubic
+    crop_mode: str = "center"  # or squash: both sides are resized, not the shorter one alone
 
     @property
     def result(self) -> Result:
@@ -277,7 +279,9 @@ class EmbeddingModel:
 
     @cached_property
     def _transform(self) -> Transform:
-        return test_transform(resize=self.resize, crop=self.crop)
+        return test_transform(
+            resize=self.resize, crop=self.crop, interpolation=self.interpolation, crop_mode=self.crop_mode
+        )
 
     def _grey(self) -> bool:
         return self.network.backbone.in_channels == 1
@@ -321,9 +325,9 @@ def load(
         weights: of a backbone that is given by its name, from a local file: `iresnet100` with a checkpoint of
             insightface, for example.
     """
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = _device(device)
     if not Path(run).exists() and _is_backbone(str(run)):
-        model = _pretrained(str(run), place, weights)
+        model = pretrained(str(run), weights=weights, device=place)
         origin = origin_of(str(run), str(weights) if weights else True)
         return replace(model, source="" if weights else str(run), pretrained_weights=str(origin or ""))
     if weights is not None:
@@ -347,7 +351,13 @@ def load(
         source=str(run),
         folder=folder.folder,
         pretrained_weights=str(origin or ""),
+        interpolation=recipe.data.interpolation,
+        crop_mode=recipe.data.crop_mode,
     )
+
+
+def _device(given: str | torch.device | None) -> torch.device:
+    return torch.device(given or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _is_backbone(name: str) -> bool:
@@ -365,29 +375,38 @@ def _what_it_may_be(name: str) -> str:
     return f"{name} is neither a run's folder nor a network that timm knows; {answer}"
 
 
-def _pretrained(name: str, device: torch.device, weights: Path | str | None) -> EmbeddingModel:
+def pretrained(
+    name: str,
+    *,
+    pooling: str = "native",
+    weights: Path | str | None = None,
+    device: str | torch.device | None = None,
+) -> EmbeddingModel:
     """Return a backbone's pooled features after layer norm: what training starts from and has to beat.
 
-    Those of an iResNet, which are embeddings already, are returned as they are; with a wide stem, which only
-    the warped softmax's authors train, their distance is Euclidean.
+    Images are prepared as the network is used to. Features of an iResNet, which are embeddings already, are
+    returned as they are; with a wide stem, which only the warped softmax's authors train, their distance is
+    Euclidean.
     """
-    known = build_backbone(name)
-    channels = known.channels
-    source: bool | str = True if weights is None else str(weights)
-    if isinstance(known, IResNet):
-        network = Embedder(name, channels, pretrained=source, pooling="avg", norm="none", head="none")
-        distance = "euclidean" if known.wide_stem else "cosine"
-        return EmbeddingModel(network.to(device).eval(), distance, resize=SIDE, crop=SIDE, device=device)
-    network = Embedder(name, channels, pretrained=source, head="none")
-    backbone = network.backbone
-    config: Any = backbone.model.pretrained_cfg if isinstance(backbone, TimmBackbone) else {}
-    crop = int(config.get("input_size", (3, 224, 224))[-1])
+    place = _device(device)
+    seen = preparation_of(name)
+    face = name.startswith("iresnet")
+    network = Embedder(
+        name,
+        None,
+        pretrained=True if weights is None else str(weights),
+        pooling=pooling,
+        norm="none" if face else "before",
+        head="none",
+    )
     return EmbeddingModel(
-        network.to(device).eval(),
-        distance="cosine",
-        resize=max(crop, round(crop / float(config.get("crop_pct", 0.875)))),
-        crop=crop,
-        device=device,
+        network.to(place).eval(),
+        distance="euclidean" if face and name.endswith("_wide_stem") else "cosine",
+        resize=seen.resize,
+        crop=seen.crop,
+        device=place,
+        interpolation=seen.interpolation,
+        crop_mode=seen.crop_mode,
     )
 
 
@@ -402,6 +421,8 @@ def _from_model_folder(folder: Path, device: torch.device) -> EmbeddingModel:
         crop=config.crop,
         device=device,
         pretrained_weights=config.pretrained_weights,
+        interpolation=config.resampling,
+        crop_mode=config.crop_mode,
     )
 
 

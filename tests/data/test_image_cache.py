@@ -65,6 +65,16 @@ def test_the_cache_equals_direct_decoding(folder, tmp_path):
     assert opened((root, ["thin.png"]), tmp_path).read(0).shape == (3, 1, 16)
 
 
+def test_a_cache_is_of_one_interpolation(folder, tmp_path):
+    root, paths = folder
+    caches = {name: opened(folder, tmp_path, interpolation=name) for name in ("bilinear", "bicubic")}
+    assert opened(folder, tmp_path).pixels == caches["bilinear"].pixels != caches["bicubic"].pixels
+    transform = images.test_transform(resize=SIDE, crop=SIDE, interpolation="bicubic")
+    direct = transform(read_image(root / paths[0], shorter_side=SIDE))
+    assert torch.equal(transform(caches["bicubic"].read(0)), direct)
+    assert not torch.equal(transform(caches["bilinear"].read(0)), direct)
+
+
 def test_broken_images_raise_the_same_error(folder, tmp_path):
     root, paths = folder
     with pytest.raises(ValueError, match="truncated") as direct:

@@ -54,6 +54,28 @@ def test_the_test_transform_keeps_the_centre():
     assert result[1:].max() == 0
 
 
+def test_images_are_resized_as_asked():
+    image = noise(60, 40)
+    for name, how in (("bilinear", Image.Resampling.BILINEAR), ("bicubic", Image.Resampling.BICUBIC)):
+        for mode, size in (("center", (30, 20)), ("squash", (20, 20))):
+            found = images.test_transform(resize=20, crop=20, interpolation=name, crop_mode=mode)(image)
+            resized = np.asarray(image.resize(size, how))[:, (size[0] - 20) // 2 :][:, :20].astype(int)
+            difference = np.abs(found.permute(1, 2, 0).numpy() - resized)
+            assert difference.max() <= 1, (name, mode)
+            plain = train_transform("none", resize=20, crop=20, interpolation=name, crop_mode=mode)
+            assert torch.equal(plain(image), found)
+
+
+def test_random_crops_are_resized_as_asked():
+    found = []
+    for name in images.INTERPOLATIONS:
+        torch.manual_seed(0)
+        found.append(
+            train_transform("random_resized_crop", resize=20, crop=20, interpolation=name)(noise(60, 40))
+        )
+    assert not torch.equal(*found)
+
+
 def test_training_transforms_do_what_their_names_say():
     """A wide gradient: resize_random_crop always sees 8 of its 32 columns, random_resized_crop any share."""
     ramp = np.broadcast_to(np.linspace(0, 255, 320, dtype=np.uint8)[None, :, None], (80, 320, 3))

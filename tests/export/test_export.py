@@ -148,7 +148,8 @@ def test_timm_lacks_our_small_network(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "theirs"), [("efficientnet_lite0", "tf_efficientnet_lite0"), ("resnet10t", "resnet10t")]
+    ("name", "theirs"),
+    [("efficientnet_lite0", "tf_efficientnet_lite0"), ("resnet10t", "resnet10t"), ("test_vit", "test_vit")],
 )
 def test_timm_takes_the_backbone(name, theirs, tmp_path):
     import timm

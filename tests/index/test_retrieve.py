@@ -1,5 +1,6 @@
 """Indexes: what they find, and that they follow their folder."""
 
+import hashlib
 import io
 import os
 import shutil
@@ -26,6 +27,9 @@ from softwarp.index import faiss_index as index_faiss
 from softwarp.index import updates as index_updates
 from softwarp.index.images import NewImage
 from softwarp.index.index import Index
+from softwarp.index.queries import check_model
+from softwarp.inference import EmbeddingModel
+from softwarp.models.embedder import Embedder
 from softwarp.studies.demo import demo_recipes
 from softwarp.training.train import train_recipe
 
@@ -467,6 +471,20 @@ def test_a_build_is_refused_with_another_model_or_folder(built, run, glyphs, tmp
         Index.build(run, glyphs, tmp_path / "index", kind="fast")
     with pytest.raises(FileNotFoundError, match="missing does not exist"):
         Index.build(run, glyphs / "missing", tmp_path / "index")
+
+
+def test_another_pooling_of_the_same_weights_is_noticed():
+    torch.manual_seed(0)
+    network = Embedder("test_resnet", None, pooling="max+avg", head="none")
+    model = EmbeddingModel(network, "cosine", resize=32, crop=32, device=torch.device("cpu"))
+    digest = hashlib.sha256()
+    for name, tensor in network.state_dict().items():
+        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    assert index_updates.weights_digest(model) == digest.hexdigest()  # that of every index so far
+    native = Embedder("test_resnet", None, head="none")
+    native.load_state_dict(network.state_dict())
+    with pytest.raises(ValueError, match="how it pools"):
+        check_model(replace(model, network=native), digest.hexdigest(), "an index")
 
 
 def test_a_run_that_was_trained_again_is_noticed(run, glyphs, tmp_path):

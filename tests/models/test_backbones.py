@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import save_file
 from support.hub_cache import put_into_cache
 
-from softwarp.models.backbones import TimmBackbone, _tokens_to_map, build_backbone
+from softwarp.models.backbones import TimmBackbone, build_backbone
 from softwarp.models.bn_inception import BNInception
 from softwarp.models.hub import address_to_fetch
+from softwarp.models.timm_backbone import _tokens_to_map
 from softwarp.models.weights import load_in_order, read_weights
 
 timm = pytest.importorskip("timm")

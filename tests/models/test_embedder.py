@@ -81,6 +81,43 @@ def test_the_other_poolings(pooling, expected):
         torch.testing.assert_close(model(GLYPHS), pooled @ model.head.weight.T)
 
 
+@pytest.mark.parametrize(
+    ("backbone", "native"),
+    [
+        ("small_conv", "max+avg"),
+        ("bn_inception", "max+avg"),
+        ("efficientnet_lite0", "max+avg"),
+        ("iresnet18", "avg"),
+        ("test_resnet", "native"),
+    ],
+)
+def test_a_backbone_says_which_pooling_is_its_own(backbone, native):
+    model = Embedder(backbone, 8)
+    assert model.pooling == native
+    same = Embedder(backbone, 8, pooling=native)
+    assert same.state_dict().keys() == model.state_dict().keys()
+    assert type(same.pool) is type(model.pool)
+
+
+def test_the_head_sees_class_token_and_patches_side_by_side():
+    images = torch.randint(256, (2, 3, 64, 48), dtype=torch.uint8)
+    model = Embedder("test_vit", 8, pooling="token+mean").eval()
+    assert model.head.in_features == 2 * Embedder("test_vit", 8).head.in_features == 128
+    with torch.no_grad():
+        tokens = model.backbone.model.forward_features((images - model.mean) / model.std)
+        both = torch.cat([tokens[:, 0], tokens[:, 1:].mean(1)], dim=1)
+        expected = nn.functional.layer_norm(both, (128,))
+        torch.testing.assert_close(model.features(images), expected)
+        torch.testing.assert_close(model(images), model.head(expected))
+    for name in ("small_conv", "test_resnet"):
+        with pytest.raises(ValueError, match=f"class token, which {name} .*model.pooling=native"):
+            Embedder(name, 8, pooling="token+mean")
+
+
+def test_without_a_size_there_are_as_many_dimensions_as_features():
+    assert Embedder("small_conv", None, head="none").embedding_size == 128
+
+
 def test_the_power_of_gem_learns_with_the_head_and_survives_extremes():
     features = torch.rand(2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
     pool = GeneralisedMean().double()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from support.tiny_runs import PHASE, tiny
 import softwarp
 from softwarp.data.glyphs import glyph_images
 from softwarp.export.formats import push, write_model_folder
+from softwarp.runs.model_folder import ModelConfig
 from softwarp.training.train import train_recipe
 
 
@@ -97,6 +99,30 @@ def test_a_changed_folder_is_refused_by_name(folder):
             softwarp.load(folder)
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["others may add keys"]}))
     softwarp.load(folder)
+
+
+def test_folders_of_before_pool_and_crop_as_they_did(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["crop_mode"], config["interpolation"]) == ("center", "bilinear, antialiased")
+    expected = softwarp.load(folder).embed(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
+    del config["crop_mode"], config["model"]["pooling"]
+    config["model"]["backbone"] = "test_resnet"  # whose own pooling is another
+    assert ModelConfig.model_validate(config).model.pooling == "max+avg"
+    config["model"]["backbone"] = "small_conv"
+    (folder / "config.json").write_text(json.dumps(config))
+    model = softwarp.load(folder)
+    assert (model.interpolation, model.crop_mode) == ("bilinear", "center")
+    assert torch.equal(model.embed(torch.zeros(1, 1, 32, 32, dtype=torch.uint8)), expected)
+
+
+def test_a_folder_says_how_images_are_resized(run, tmp_path):
+    model = replace(softwarp.load(run.folder), interpolation="bicubic", crop_mode="squash")
+    write_model_folder(tmp_path / "model", run, model, licence=None)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert (config["crop_mode"], config["interpolation"]) == ("squash", "bicubic, antialiased")
+    assert "both sides (bicubic, antialiased)" in (tmp_path / "model" / "README.md").read_text()
+    read = softwarp.load(tmp_path / "model")
+    assert (read.interpolation, read.crop_mode) == ("bicubic", "squash")
 
 
 def test_weights_of_another_model_are_refused(folder):

@@ -66,6 +66,15 @@ def test_a_run_that_is_killed_while_it_is_removed_has_its_recipe_or_nothing_to_r
         run.check_recipe(RECIPE)
 
 
+def test_a_run_that_names_no_pooling_pooled_by_maximum_and_average(tmp_path):
+    run = Run.create(tmp_path / "run", RECIPE)
+    file = run.folder / "recipe.yaml"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if "pooling:" not in line))
+    assert len(file.read_text().splitlines()) == len(lines) - 1
+    assert run.recipe().model.pooling == "max+avg"
+
+
 def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path):
     run = Run.create(tmp_path, RECIPE)
     run.log({"epoch": 1})

@@ -162,6 +162,11 @@ def test_a_crop_keeps_half_of_the_pixels(largest):
     assert all(2 * crop**2 >= largest**2 for crop in crops)
 
 
+@pytest.mark.parametrize(("step", "expected"), [(14, [224, 182]), (16, [224, 192, 160]), (0, [224])])
+def test_crops_are_sizes_that_the_network_reads(step, expected):
+    assert crops_below(224, step) == expected
+
+
 def test_the_pace_is_measured_on_the_model_and_the_images(tmp_path):
     root = pictures(tmp_path, *(f"{name}/{number}.jpg" for name in "abcd" for number in range(2)))
     data = DataPart(name="folder", root=str(root), resize=18, crop=16)

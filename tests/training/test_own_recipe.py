@@ -4,7 +4,7 @@ from PIL import Image
 
 from softwarp.data.tables import read_table
 from softwarp.recipe.schema import parse_recipe
-from softwarp.training.own_recipe import SAMPLED, crop_size, settings_for
+from softwarp.training.own_recipe import SAMPLED, crop_size, recipe_for, settings_for
 
 
 def draw(root, classes, images, size=(40, 40)):
@@ -74,6 +74,37 @@ def test_the_crop_is_what_most_images_fill_when_enlarged(tmp_path, monkeypatch):
     assert crop_size(read_table("folder", draw(tmp_path / "tiny", 1, 1, (5, 5))), 224) == 160
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # all are decompression bombs now
     assert crop_size(table, 192) == 192
+
+
+def test_another_backbone_pools_and_sees_images_in_its_own_way(tmp_path):
+    large = draw(tmp_path / "large", 24, 40, (300, 260))
+    small = draw(tmp_path / "small", 6, 3)
+
+    def settings(root, backbone=None):
+        found = settings_for(root, protocol="test", backbone=backbone)
+        data = found["data"]
+        sizes = data["crop"], data["resize"]
+        return found["model"]["pooling"], *sizes, data["interpolation"], data["crop_mode"]
+
+    assert settings(large) == settings(large, "efficientnet_lite0")
+    assert settings(large) == ("max+avg", 224, 252, "bilinear", "center")
+    assert settings(large, "vit_small_patch14_dinov2") == ("native", 224, 224, "bicubic", "center")
+    assert settings(small, "vit_small_patch14_dinov2")[1:3] == (154, 154)
+    assert settings(small, "tiny_vit_5m_224") == ("native", 224, 235, "bicubic", "center")
+    assert settings(small, "dm_nfnet_f0")[1:] == (160, 177, "bicubic", "squash")
+
+
+def test_changes_name_the_backbone_and_have_the_last_word(tmp_path):
+    root = draw(tmp_path / "images", 6, 3)
+    recipe = recipe_for(root, ["model.backbone=tiny_vit_5m_224"])
+    assert (recipe.model.backbone, recipe.model.pooling, recipe.data.crop) == (
+        "tiny_vit_5m_224",
+        "native",
+        224,
+    )
+    changes = ["model.backbone=test_vit", "model.pooling=token+mean", "data.interpolation=bilinear"]
+    recipe = recipe_for(root, changes)
+    assert (recipe.model.pooling, recipe.data.interpolation) == ("token+mean", "bilinear")
 
 
 def test_only_some_headers_are_read(tmp_path, monkeypatch):

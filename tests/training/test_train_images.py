@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 from typer.testing import CliRunner
 
-from softwarp import load
+from softwarp import load, train
 from softwarp.cli import app
 from softwarp.data.tables import read_table
 from softwarp.events import Drawn
@@ -61,6 +61,26 @@ def small(root, **changes):
     for key, value in changes.items():
         settings[key] = settings.get(key, {}) | value if isinstance(value, dict) else value
     return parse_recipe(settings)
+
+
+def test_a_crop_that_the_network_does_not_read_is_refused_before_training(tmp_path):
+    root = draw(tmp_path / "images")
+    recipe = small(root, model={"backbone": "test_vit"}, data={"resize": 100, "crop": 90})
+    with pytest.raises(ValueError, match=r"test_vit .*multiples of 16 .*90; set data\.crop=80 or 96"):
+        train_recipe(recipe, tmp_path / "run")
+    assert not Run(tmp_path / "run").started()
+    with pytest.raises(ValueError, match=r"test_vit .*multiples of 16"):
+        train(root, "model.backbone=test_vit", "data.crop=90", output=tmp_path / "own")
+
+
+def test_a_network_sees_images_in_training_as_it_is_asked_to(tmp_path):
+    root = draw(tmp_path / "images")
+    how = {"interpolation": "bicubic", "crop_mode": "squash", "resize": 32, "crop": 32}
+    run = train_recipe(small(root, model={"backbone": "test_vit"}, data=how), tmp_path / "run")
+    model = load(run.folder)
+    assert (model.interpolation, model.crop_mode, model.network.pooling) == ("bicubic", "squash", "native")
+    files = [root / item.file for item in run.items()]
+    torch.testing.assert_close(model.embed(files), run.load_embeddings()["embeddings"], rtol=1e-4, atol=1e-5)
 
 
 def test_a_folder_is_trained_and_evaluated_on_other_classes(tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional
 
 from softwarp.data.decode import FORMAT_OF, OF_THE_FILE, open_image, read_image, reads_heic
-from softwarp.data.images import slimmed
+from softwarp.data.images import INTERPOLATIONS, slimmed
 from softwarp.files import atomic_write, cache_folder
 
 HEIC_SUFFIXES = frozenset(suffix for suffix, kind in FORMAT_OF.items() if kind == "HEIF")
@@ -67,9 +67,10 @@ class ImageCache:
         index: dict[str, NDArray[Any]],
         *,
         shorter_side: int,
+        interpolation: str,
     ) -> None:
         self.pixels, self.root, self.paths, self.index = pixels, root, paths, index
-        self.shorter_side = shorter_side
+        self.shorter_side, self.interpolation = shorter_side, interpolation
 
     @staticmethod
     def open(
@@ -77,6 +78,7 @@ class ImageCache:
         paths: Sequence[str],
         *,
         shorter_side: int,
+        interpolation: str = "bilinear",
         folder: Path | None = None,
         workers: int | None = None,
         advance: Callable[[], None] | None = None,
@@ -95,17 +97,23 @@ class ImageCache:
         files = [root / path for path in paths]
         workers = workers or os.cpu_count() or 1
         folder = cache_folder() / "images" if folder is None else folder
-        pixels = folder / f"{_key(files, shorter_side, workers)}.pixels"
+        pixels = folder / f"{_key(files, shorter_side, workers, interpolation)}.pixels"
         with suppress(OSError):  # missing, or owned by another user
             os.utime(_index_path(pixels))
         index = _read_index(pixels)
         if index is None:
-            _make(pixels, files, shorter_side, workers, advance)
+            _make(
+                pixels,
+                files,
+                partial(_decode, shorter_side=shorter_side, interpolation=interpolation),
+                workers,
+                advance,
+            )
             _remove_unused(folder)
             index = _read_index(pixels)
         if index is None:
             raise OSError(f"{pixels} was damaged or removed right after it was built; try again")
-        return ImageCache(pixels, root, paths, index, shorter_side=shorter_side)
+        return ImageCache(pixels, root, paths, index, shorter_side=shorter_side, interpolation=interpolation)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -130,7 +138,7 @@ class ImageCache:
         warnings.warn(f"{self.pixels} is damaged or gone; decoding image files instead", stacklevel=2)
         with suppress(OSError):
             _index_path(self.pixels).unlink()
-        image = _decode(path, shorter_side=self.shorter_side)
+        image = _decode(path, shorter_side=self.shorter_side, interpolation=self.interpolation)
         if isinstance(image, str):
             raise ValueError(f"{path}: {image}")
         return image
@@ -148,8 +156,10 @@ def checksum(pixels: NDArray[np.uint8]) -> int:
     return (int(words) + int(flat[whole:].sum())) % (1 << 64)
 
 
-def _key(files: Sequence[Path], shorter_side: int, workers: int) -> str:
+def _key(files: Sequence[Path], shorter_side: int, workers: int, interpolation: str = "bilinear") -> str:
     settings: dict[str, Any] = {"format": FORMAT, "shorter_side": shorter_side, "pillow": version("pillow")}
+    if interpolation != "bilinear":  # which caches made before do not name
+        settings["interpolation"] = interpolation
     if any(path.suffix.lower() in HEIC_SUFFIXES for path in files):
         settings["heic"] = reads_heic()  # once pillow-heif is installed, these files are no longer broken
     whole = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
@@ -172,11 +182,15 @@ def _digest(path: Path) -> bytes:
 
 
 def _make(
-    pixels: Path, files: Sequence[Path], shorter_side: int, workers: int, advance: Callable[[], None] | None
+    pixels: Path,
+    files: Sequence[Path],
+    decode: Callable[[Path], NDArray[np.uint8] | str],
+    workers: int,
+    advance: Callable[[], None] | None,
 ) -> None:
     try:
         with atomic_write(_index_path(pixels)) as index_file, atomic_write(pixels) as pixel_file:
-            images = _in_order(partial(_decode, shorter_side=shorter_side), files, workers)
+            images = _in_order(decode, files, workers)
             index = _write_pixels(pixel_file, images, advance)
             np.savez(index_file, **index)  # type: ignore[arg-type]
             index_file.flush()  # a full disk is noticed before either file is in place
@@ -220,7 +234,7 @@ def _write_pixels(
     }
 
 
-def _decode(path: Path, *, shorter_side: int) -> NDArray[np.uint8] | str:
+def _decode(path: Path, *, shorter_side: int, interpolation: str) -> NDArray[np.uint8] | str:
     """Return the pixels [height, width, 3], or why there are none."""
     try:
         image = read_image(path, shorter_side=shorter_side)
@@ -228,7 +242,7 @@ def _decode(path: Path, *, shorter_side: int) -> NDArray[np.uint8] | str:
         return str(error).removeprefix(f"{path}: ")
     pixels = slimmed(functional.pil_to_tensor(image))
     if min(pixels.shape[-2:]) > shorter_side:
-        pixels = functional.resize(pixels, [shorter_side], antialias=True)
+        pixels = functional.resize(pixels, [shorter_side], INTERPOLATIONS[interpolation], antialias=True)
     array: NDArray[np.uint8] = pixels.permute(1, 2, 0).contiguous().numpy()
     return array
 

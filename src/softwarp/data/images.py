@@ -21,6 +21,10 @@ from softwarp.memory import give_back_memory
 from softwarp.names import did_you_mean
 
 Transform = Callable[[Image.Image | Tensor], Tensor]
+INTERPOLATIONS = {
+    "bilinear": v2.InterpolationMode.BILINEAR,
+    "bicubic": v2.InterpolationMode.BICUBIC,
+}
 TRAIN_TRANSFORMS = ("random_resized_crop", "resize_random_crop", "none")
 PREFETCHED = 4  # batches that each worker keeps ready
 GREY = (124, 116, 104)  # the mean of ImageNet: fills erased rectangles
@@ -35,10 +39,12 @@ def train_transform(
     scale: tuple[float, float] = (0.08, 1.0),
     color_jitter: tuple[float, float, float, float] | None = None,
     erase: float = 0.0,
+    interpolation: str = "bilinear",
+    crop_mode: str = "center",
 ) -> Transform:
     """Return the random transform of that name, from an image to bytes [3, crop, crop].
 
-    Resizing is bilinear, torchvision's default, and antialiased.
+    Resizing is antialiased.
 
     Args:
         name: `random_resized_crop` cuts a `scale` share of the area, as the authors' code does;
@@ -48,6 +54,8 @@ def train_transform(
         scale: used by `random_resized_crop` alone.
         color_jitter: how much brightness, contrast, saturation and hue vary.
         erase: share of images in which a rectangle, 2 to 40 percent of the area, turns grey.
+        interpolation: `bilinear` or `bicubic`.
+        crop_mode: as in `test_transform`; not used by `random_resized_crop`.
 
     >>> train_transform("resize_random_crop", resize=8, crop=6)(Image.new("RGB", (1, 1))).shape
     torch.Size([3, 6, 6])
@@ -58,23 +66,36 @@ def train_transform(
     if erase:
         after.append(v2.RandomErasing(erase, scale=(0.02, 0.4), value=GREY))
     if name == "random_resized_crop":
-        cut = v2.RandomResizedCrop(crop, scale=scale, antialias=True)
+        cut = v2.RandomResizedCrop(
+            crop, scale=scale, interpolation=INTERPOLATIONS[interpolation], antialias=True
+        )
         return _compose(v2.PILToTensor(), cut, *after)
+    resized = _resize(resize, crop, interpolation, crop_mode)
     if name == "resize_random_crop":
-        return _compose(*_resize(resize, crop), v2.RandomCrop(crop), *after)
+        return _compose(*resized, v2.RandomCrop(crop), *after)
     if name == "none":
-        return _compose(*_resize(resize, crop), v2.CenterCrop(crop), *after)
+        return _compose(*resized, v2.CenterCrop(crop), *after)
     answer = did_you_mean(name, TRAIN_TRANSFORMS, f"there are {', '.join(TRAIN_TRANSFORMS)}")
     raise ValueError(f"no training transform is called {name!r}; {answer}")
 
 
-def test_transform(*, resize: int, crop: int) -> Transform:
+def test_transform(
+    *,
+    resize: int,
+    crop: int,
+    interpolation: str = "bilinear",  # noqa: PT028  # this is no test
+    crop_mode: str = "center",  # noqa: PT028
+) -> Transform:
     """Return the transform that resizes the shorter side and keeps the centre: bytes [3, crop, crop].
+
+    Args:
+        interpolation: `bilinear` or `bicubic`, antialiased.
+        crop_mode: `center`; or `squash`, which resizes both sides, so that all of an image is seen.
 
     >>> test_transform(resize=8, crop=6)(Image.new("RGB", (30, 1))).shape
     torch.Size([3, 6, 6])
     """
-    return _compose(*_resize(resize, crop), v2.CenterCrop(crop))
+    return _compose(*_resize(resize, crop, interpolation, crop_mode), v2.CenterCrop(crop))
 
 
 test_transform.__test__ = False  # type: ignore[attr-defined]  # pytest would mistake it for a test
@@ -224,7 +245,8 @@ def _compose(*steps: Callable[..., Tensor]) -> Transform:
     return composed
 
 
-def _resize(resize: int, crop: int) -> list[Callable[..., Tensor]]:
+def _resize(resize: int, crop: int, interpolation: str, crop_mode: str) -> list[Callable[..., Tensor]]:
     if crop > resize:
         raise ValueError(f"crop is {crop} but images are resized to {resize}; crop must not be larger")
-    return [v2.PILToTensor(), slimmed, v2.Resize(resize, antialias=True)]
+    size = [resize, resize] if crop_mode == "squash" else [resize]
+    return [v2.PILToTensor(), slimmed, v2.Resize(size, INTERPOLATIONS[interpolation], antialias=True)]

@@ -134,14 +134,24 @@ def image_source(
         scale=data.scale,
         color_jitter=data.color_jitter,
         erase=data.erase,
+        interpolation=data.interpolation,
+        crop_mode=data.crop_mode,
     )
-    to_test = test_transform(resize=data.resize, crop=data.crop)
+    to_test = test_transform(
+        resize=data.resize, crop=data.crop, interpolation=data.interpolation, crop_mode=data.crop_mode
+    )
 
     def images(positions: Positions, labels: Tensor) -> tuple[Images, Images]:
         store: Store
         if data.cache:
             paths = tuple(table.paths[item] for item in positions.tolist())
-            store = ImageCache.open(table.root, paths, shorter_side=data.resize, advance=advance)
+            store = ImageCache.open(
+                table.root,
+                paths,
+                shorter_side=data.resize,
+                interpolation=data.interpolation,
+                advance=advance,
+            )
         else:
             store = store_of(table, positions, shorter_side=data.resize)
         random = ImageDataset(store, labels, to_train, strict=data.strict)

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from softwarp.export.model_card import model_card
 from softwarp.files import atomic_write, write_json, write_text
-from softwarp.models.backbones import TimmBackbone
+from softwarp.models.pooling import POOLINGS
+from softwarp.models.timm_backbone import TimmBackbone, create
 from softwarp.runs.model_folder import CONFIG, WEIGHTS, ModelConfig
 from softwarp.runs.run import Run
 
@@ -57,7 +58,8 @@ def describe(model: "EmbeddingModel") -> dict[str, Any]:
         "channels": backbone.in_channels,
         "resize": model.resize,  # of the shorter side
         "crop": model.crop,  # at the centre
-        "interpolation": "bilinear, antialiased",
+        "crop_mode": model.crop_mode,
+        "interpolation": f"{model.interpolation}, antialiased",
         "mean": list(backbone.mean),
         "std": list(backbone.std),
         **({"pretrained_weights": model.pretrained_weights} if model.pretrained_weights else {}),
@@ -143,13 +145,12 @@ def to_timm(model: "EmbeddingModel") -> bytes:
 
 def run_timm(content: bytes, model: "EmbeddingModel") -> Forward:
     """Return the embeddings of timm's own model with these weights, under the pooling and head of `model`."""
-    import timm
-
-    theirs: Any = timm.create_model(timm_name(model), num_classes=0)
-    theirs.load_state_dict(load(content))
-    theirs.reset_classifier(0, "")  # a map instead of pooled features, as our pooling expects
     network = copy.deepcopy(model.network)
     assert isinstance(network.backbone, TimmBackbone)
+    theirs = create(timm_name(model), pooling="native")
+    theirs.load_state_dict(load(content))
+    if network.pooling in POOLINGS:
+        theirs.reset_classifier(0, "")  # a map instead of pooled features, as our pooling expects
     network.backbone.model = theirs.eval()
     return network
 

@@ -36,8 +36,8 @@ def check_model(model: "EmbeddingModel", weights: str, place: str) -> None:
     """Refuse a model whose weights are not those, by `weights_digest`, that made the vectors at a place."""
     if weights_digest(model) != weights:
         raise ValueError(
-            f"{model.source or model} is not the model that {place} was built with: its weights differ; "
-            "build the index again"
+            f"{model.source or model} is not the model that {place} was built with: its weights differ, or "
+            "how it pools features; build the index again"
         )
 
 

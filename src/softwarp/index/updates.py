@@ -26,6 +26,7 @@ from softwarp.index.images import NewImage
 from softwarp.index.rows import Vectors
 from softwarp.index.sources import by_name, held_by, images_in, refuse_losses
 from softwarp.index.store import IndexStore
+from softwarp.models.pooling import VECTORS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,8 +77,10 @@ def _refuse(wrong: NDArray[np.bool_], names: Sequence[str], what: str) -> None:
 
 
 def weights_digest(model: "EmbeddingModel") -> str:
-    """Return a digest of the model's weights."""
+    """Return a digest of the model's weights, and of a backbone's own pooling."""
     digest = hashlib.sha256()
+    if model.network.pooling in VECTORS:  # indexes of before know no other than ours, and do not name it
+        digest.update(model.network.pooling.encode())
     for name, tensor in model.network.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)

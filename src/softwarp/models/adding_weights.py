@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from softwarp.models.backbones import TimmBackbone, build_backbone
+from softwarp.models.backbones import build_backbone
+from softwarp.models.timm_backbone import TimmBackbone
 from softwarp.models.weights import check_file, load_tensors, read_weights
 from softwarp.models.weights_folder import UNKNOWN, AddedWeights, find_added, sha256_of, store_weights
 

@@ -50,6 +50,7 @@ class BNInception(nn.Module):
     mean = (128 / 255, 117 / 255, 104 / 255)
     std = (1 / 255, 1 / 255, 1 / 255)
     classifier = ("last_linear", "fc")
+    native = "max+avg"
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from softwarp.models.adapters import add_adapters
 from softwarp.models.backbones import build_backbone
-from softwarp.models.pooling import POOLINGS
+from softwarp.models.pooling import POOLINGS, VECTORS
 from softwarp.models.stages import freeze_first
 
 NORMS = ("before", "after", "none")
@@ -28,8 +28,11 @@ class Embedder(nn.Module):
 
     Args:
         backbone: a name that `build_backbone` knows; it also determines how images are normalised.
+        embedding_size: None for as many as the backbone has features.
         pretrained: true for ImageNet weights, or the path of a local file.
-        pooling: `max+avg`, `avg`, `max` or `gem`, whose power is learned with the head.
+        pooling: `native`, the backbone's own; `token+mean`, class token and mean of the patches side by side;
+            or of the map or the patches `max+avg`, `avg`, `max` or `gem`, whose power is learned with the
+            head.
         norm: layer norm without affine `before` the linear layer (the paper's authors, ProxyNCA++), `after`
             it (HIST) or `none`.
         head: `linear`, or `none`: pooled features are the embeddings (cross entropy, Boudiaf et al. 2020).
@@ -47,10 +50,10 @@ class Embedder(nn.Module):
     def __init__(
         self,
         backbone: str,
-        embedding_size: int,
+        embedding_size: int | None,
         *,
         pretrained: bool | str = False,
-        pooling: str = "max+avg",
+        pooling: str = "native",
         norm: str = "before",
         head: str = "linear",
         head_init: str = "kaiming",
@@ -61,22 +64,23 @@ class Embedder(nn.Module):
         train_normalization: str = "same",
     ) -> None:
         super().__init__()
-        _check_choice("pooling", pooling, tuple(POOLINGS))
+        _check_choice("pooling", pooling, (*VECTORS, *POOLINGS))
         _check_choice("norm", norm, NORMS)
         _check_choice("head", head, HEADS)
         _check_choice("head_init", head_init, HEAD_INITS)
         _check_choice("train_normalization", train_normalization, TRAIN_NORMALIZATIONS)
-        self.backbone = build_backbone(backbone, pretrained=pretrained, drop_path=drop_path)
+        self.backbone = build_backbone(backbone, pretrained=pretrained, pooling=pooling, drop_path=drop_path)
+        self.pooling = self.backbone.native if pooling == "native" else pooling
         if train_normalization == "imagenet" and self.backbone.in_channels != 3:
             raise ValueError(
                 f"train_normalization imagenet is for RGB, but {backbone} reads {self.backbone.in_channels} "
                 "channels; omit it"
             )
-        self.pool = POOLINGS[pooling]()
+        self.pool = POOLINGS[self.pooling]() if self.pooling in POOLINGS else nn.Identity()
         self.norm = _layer_norm(self.backbone.channels) if norm == "before" else nn.Identity()
-        self.embedding_size = embedding_size
-        self.head = _build_head(head, self.backbone.channels, embedding_size)
-        self.last_norm = _layer_norm(embedding_size) if norm == "after" else nn.Identity()
+        self.embedding_size = self.backbone.channels if embedding_size is None else embedding_size
+        self.head = _build_head(head, self.backbone.channels, self.embedding_size)
+        self.last_norm = _layer_norm(self.embedding_size) if norm == "after" else nn.Identity()
         if head_init != "default" and isinstance(self.head, nn.Linear):
             nn.init.kaiming_normal_(self.head.weight, mode="fan_out")
             nn.init.zeros_(self.head.bias)

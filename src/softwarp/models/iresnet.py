@@ -59,6 +59,7 @@ class IResNet(nn.Module):
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
     classifier = ()
+    native = "avg"
 
     def __init__(self, depth: int, *, wide_stem: bool = False) -> None:
         super().__init__()

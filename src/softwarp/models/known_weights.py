@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from softwarp.models.backbones import BACKBONES, TimmBackbone, build_backbone
+from softwarp.models.backbones import BACKBONES, build_backbone
 from softwarp.models.hub import cached_file, hub_address
 from softwarp.models.iresnet import SIDE, IResNet
+from softwarp.models.timm_backbone import TimmBackbone
 from softwarp.models.weights import packaged_efficientnet_lite0
 from softwarp.models.weights_folder import UNKNOWN, added_weights
 from softwarp.models.weights_origin import WeightsOrigin, origin_of, timm_licence

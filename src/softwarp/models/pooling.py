@@ -43,6 +43,8 @@ class GeneralisedMean(nn.Module):
         return scaled * largest.flatten(1)
 
 
+BEFORE = "max+avg"  # the pooling of runs and models that do not name theirs
+VECTORS = ("native", "token+mean")  # what a timm model does itself (timm_backbone.py)
 POOLINGS: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
     "max+avg": lambda: max_and_average,
     "avg": lambda: average,

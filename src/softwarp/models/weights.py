@@ -38,6 +38,8 @@ def load_tensors(
 ) -> None:
     """Load what `read_weights` returned for `path`; as `load_weights` does."""
     own = model.state_dict()
+    if "norm.weight" in own and "norm.weight" not in weights:  # timm's name where pooling comes first
+        weights = {name.replace("fc_norm.", "norm."): tensor for name, tensor in weights.items()}
     missing = [name for name in own if name not in weights and not name.endswith(COUNTER)]
     prefixes = tuple(f"{prefix}." for prefix in classifier)
     unexpected = [name for name in weights if name not in own and not name.startswith(prefixes)]

@@ -25,6 +25,8 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+Interpolation = Literal["bilinear", "bicubic"]
+CropMode = Literal["center", "squash"]
 Share = Annotated[float, Field(ge=0, le=1)]
 TRAVELLING = ("adam", "adamw", "rmsprop")  # optimizers whose steps have a known length
 
@@ -48,6 +50,11 @@ class DataPart(Part):
     )
     resize: int = Field(256, ge=1, description="shorter side in pixels, before the crop")
     crop: int = Field(224, ge=1, description="side in pixels of the square that the model sees")
+    interpolation: Interpolation = Field("bilinear", description="how pixels are resized")
+    crop_mode: CropMode = Field(
+        "center",
+        description="center: the shorter side is resized and the centre kept; squash: both sides are resized",
+    )
     scale: tuple[float, float] = Field(
         (0.08, 1.0), description="smallest and largest share of the area that random_resized_crop takes"
     )
@@ -71,6 +78,8 @@ class DataPart(Part):
             raise ValueError(
                 f"crop is {self.crop} but resize is only {self.resize}; lower crop or raise resize"
             )
+        if self.cache and self.crop_mode == "squash":
+            raise ValueError("cache keeps the shape of images, but crop_mode squash does not; drop one")
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise ValueError(
                 f"scale must be two shares of the area in order, like [0.08, 1.0]; got {self.scale}"
@@ -101,8 +110,10 @@ class ModelPart(Part):
     embedding_size: int = Field(
         128, ge=1, le=65536, description="dimensions of an embedding; with head none, of the pooled features"
     )
-    pooling: Literal["max+avg", "avg", "max", "gem"] = Field(
-        "max+avg", description="how the feature map becomes one vector"
+    pooling: Literal["native", "token+mean", "max+avg", "avg", "max", "gem"] = Field(
+        "native",
+        description="how features become one vector; native: the backbone's own way, token+mean: class token "
+        "and mean of the patches side by side, the others: of the map or the patches",
     )
     norm: Literal["before", "after", "none"] = Field(
         "before", description="where the layer norm stands: before the linear layer, after it, or nowhere"

@@ -2,12 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from softwarp.models.hub import ask_hub
-from softwarp.recipe.schema import ModelPart
+from softwarp.models.pooling import BEFORE
+from softwarp.recipe.schema import CropMode, Interpolation, ModelPart
 from softwarp.runs.result import read_json_as
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -31,9 +32,20 @@ class ModelConfig(BaseModel):
     resize: int = Field(ge=1, le=4096)
     crop: int = Field(ge=1, le=4096)
     interpolation: str
+    crop_mode: CropMode = "center"  # so in folders that do not say it
     mean: tuple[float, ...]
     std: tuple[float, ...]
     pretrained_weights: str = ""  # what the backbone began with: their origin, licence and hash, if known
+
+    @property
+    def resampling(self) -> Interpolation:
+        """How pixels are resized; `interpolation` says it in words."""
+        return "bicubic" if self.interpolation.startswith("bicubic") else "bilinear"
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _pooled_as_then(cls, model: Any) -> Any:
+        return {"pooling": BEFORE} | model if isinstance(model, dict) else model
 
 
 def find_model_folder(name: Path | str) -> Path | None:

@@ -20,10 +20,11 @@ from torch import Tensor
 
 from softwarp import processes
 from softwarp.files import atomic_write, locked_folder, write_json, write_text
+from softwarp.models.pooling import BEFORE
 from softwarp.models.weights_origin import WeightsOrigin, origin_of
-from softwarp.recipe.files import read_recipe
+from softwarp.recipe.files import read_settings
 from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
-from softwarp.recipe.schema import Recipe
+from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.class_rows import check_rows, copy_rows, remove_rows, write_rows
 from softwarp.runs.provenance import OF_RUNS, check_rules, environment, outdated
 from softwarp.runs.result import Result, read_json_as
@@ -160,7 +161,9 @@ class Run:
     def recipe(self) -> Recipe:
         file = self._file("recipe.yaml")
         try:
-            return read_recipe(file)
+            settings = read_settings(file)
+            settings["model"] = {"pooling": BEFORE} | settings.get("model", {})
+            return parse_recipe(settings, file.name)
         except ValueError as error:
             reason = str(error).splitlines()[0]
             raise ValueError(

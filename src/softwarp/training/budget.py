@@ -100,15 +100,19 @@ class Plan:
     pace: Pace
 
 
-def crops_below(largest: int) -> list[int]:
+def crops_below(largest: int, step: int = 1) -> list[int]:
     """Return the crops to choose from, largest first: those with at least half the pixels of the largest.
 
     Lost detail costs more than training gains: a smaller crop to buy epochs would not pay.
 
-    >>> crops_below(224), crops_below(96)
-    ([224, 192, 160], [96])
+    Args:
+        step: all are multiples of it, as a backbone's `Sizes` say; 0 if it reads no other crop.
+
+    >>> crops_below(224), crops_below(96), crops_below(224, 14)
+    ([224, 192, 160], [96], [224, 182])
     """
-    return [largest, *(crop for crop in CROPS if largest**2 / 2 <= crop**2 < largest**2)]
+    crops = [crop - crop % step for crop in CROPS] if step else []
+    return [largest, *(crop for crop in crops if largest**2 / 2 <= crop**2 < largest**2)]
 
 
 def whole_looks(epochs: int) -> tuple[int, int]:

@@ -141,7 +141,7 @@ def trained_as(recipe: Recipe, epochs: int, share: float) -> Recipe:
     are the frozen features as they are: a head of principal directions would favour the training classes.
     """
     if not epochs:
-        channels = build_backbone(recipe.model.backbone).channels
+        channels = build_backbone(recipe.model.backbone, pooling=recipe.model.pooling).channels
         plain = {"head": "none", "head_init": "default", "embedding_size": channels}
         recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update=plain)})
     phase = recipe.phases[0].model_copy(update={"epochs": epochs})

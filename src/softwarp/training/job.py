@@ -29,6 +29,7 @@ from softwarp.losses.sharding import ShardedLoss
 from softwarp.memory import trim_memory
 from softwarp.models.adapters import digest_of_frozen, merged, trained_part
 from softwarp.models.embedder import Embedder
+from softwarp.models.preparation import check_side
 from softwarp.models.stages import stage_of
 from softwarp.models.sync_batch_norm import sync_batch_norm
 from softwarp.recipe.schema import BatchPart, OptimizerPart, Recipe
@@ -227,6 +228,8 @@ class Job:
 def prepare(recipe: Recipe, run: Run, accelerator: Accelerator, source: Source) -> Job:
     """Return the job at its start: model and loss built from the seed."""
     batches = build_batches(recipe.batches, source.labels, recipe.seed, source.shards)
+    if recipe.data.name != "glyphs":  # they are as large as they are
+        check_side(recipe.model.backbone, recipe.data.crop)
     torch.manual_seed(recipe.seed)
     model = Embedder(**recipe.model.model_dump()).to(accelerator.device)
     loss = build_whole_or_sharded(recipe, len(source.names)).to(accelerator.device)

@@ -13,6 +13,7 @@ from softwarp.data.readers import ImageTable
 from softwarp.data.sources import Source, load_source
 from softwarp.events import OnEvent, part_of, tell
 from softwarp.files import write_json
+from softwarp.models.preparation import check_side, sizes_of
 from softwarp.recipe.overrides import check_batches, difference_of, write_out
 from softwarp.recipe.schema import DataPart, Recipe
 from softwarp.runs.choice import Choice
@@ -69,7 +70,7 @@ def plan_and_choose(
     unchecked = _check(recipe)
     choosing, given = not unchecked, set(given)
     if "data.crop" in given and "data.resize" not in given:
-        recipe = recipe.model_copy(update={"data": _cropped(recipe.data, recipe.data.crop)})
+        recipe = recipe.model_copy(update={"data": _cropped(recipe, recipe.data.crop)})
     accelerator = start_accelerator(recipe, folder)
     source = load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=table)
     tell(on_event, source.protocol)
@@ -105,6 +106,7 @@ def plan_and_choose(
 def _check(recipe: Recipe) -> str:
     """Refuse what cannot be chosen; return why nothing is chosen at all, empty if it is."""
     check_batches(recipe)
+    check_side(recipe.model.backbone, recipe.data.crop)
     if len(recipe.phases) > 1:
         raise ValueError(
             f"own images train in one phase, but phases has {len(recipe.phases)}; put them into a recipe"
@@ -274,7 +276,9 @@ def _asked(recipe: Recipe, given: set[str], budget: float | None) -> dict[str, A
     """The question that a plan answers."""
     crop, epochs = recipe.data.crop, recipe.phases[0].epochs
     return {
-        "crops": [crop] if given & {"data.crop", "data.resize"} else crops_below(crop),
+        "crops": [crop]
+        if given & {"data.crop", "data.resize"}
+        else crops_below(crop, sizes_of(recipe.model.backbone).step),
         "epochs": epochs,
         "fewest": epochs if "phases.0.epochs" in given else whole_looks(epochs)[0],
         "budget": budget,
@@ -287,13 +291,13 @@ def _read_plan(file: Path) -> dict[str, Any]:
 
 
 def _planned(recipe: Recipe, plan: Plan) -> Recipe:
-    data = recipe.data if plan.crop == recipe.data.crop else _cropped(recipe.data, plan.crop)
+    data = recipe.data if plan.crop == recipe.data.crop else _cropped(recipe, plan.crop)
     phase = recipe.phases[0].model_copy(update={"epochs": plan.epochs})
     return recipe.model_copy(update={"data": data, "phases": (phase,)})
 
 
-def _cropped(data: DataPart, crop: int) -> DataPart:
-    return data.model_copy(update={"crop": crop, "resize": resize_for(crop)})
+def _cropped(recipe: Recipe, crop: int) -> DataPart:
+    return recipe.data.model_copy(update={"crop": crop, "resize": resize_for(crop, recipe.model.backbone)})
 
 
 def _minutes(seconds: float) -> str:

@@ -14,6 +14,8 @@ from softwarp.data.decode import image_size, open_image
 from softwarp.data.readers import ImageTable
 from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import layout_of, read_table
+from softwarp.models.backbones import BACKBONES
+from softwarp.models.preparation import preparation_of, sizes_of
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.load import changed
 from softwarp.recipe.overrides import override
@@ -36,30 +38,43 @@ def recipe_for(
 ) -> Recipe:
     """Return the recipe for these images with KEY=VALUE changes."""
     judged: Judged = "validation" if split == "validation" else "test"
-    settings = settings_for(root, protocol=judged, depth=depth_of(changes), table=table)
+    backbone = _given(changes, "model", "backbone")
+    settings = settings_for(root, protocol=judged, depth=depth_of(changes), table=table, backbone=backbone)
     return changed(settings, changes, source=f"recipe for {root}", split=split, tell=tell)
 
 
 def depth_of(changes: Sequence[str]) -> int | None:
     """Return data.depth of KEY=VALUE changes, needed to read a folder before there is a recipe."""
-    settings = override({"data": {}}, [change for change in changes if change.startswith("data.depth=")])
-    depth = settings["data"].get("depth")
+    depth = _given(changes, "data", "depth")
     if depth is not None and (not isinstance(depth, int) or depth < 1):
         raise ValueError(f"data.depth must be a whole number, at least 1; got {depth!r}")
     return depth
 
 
+def _given(changes: Sequence[str], part: str, key: str) -> Any:
+    """The value of a key among KEY=VALUE changes; None if it is not there."""
+    settings = override({part: {}}, [change for change in changes if change.startswith(f"{part}.{key}=")])
+    return settings[part].get(key)
+
+
 def settings_for(
-    root: Path, *, protocol: Judged, depth: int | None = None, table: ImageTable | None = None
+    root: Path,
+    *,
+    protocol: Judged,
+    depth: int | None = None,
+    table: ImageTable | None = None,
+    backbone: str | None = None,
 ) -> dict[str, Any]:
     """Return the settings of a recipe for a folder of class folders, a CSV file, records or shards.
 
     They are those of `recipes/own_images.yaml`, and what depends on the images: small data sets get more
-    epochs, small images a smaller crop, few classes smaller batches.
+    epochs, small images a smaller crop, few classes smaller batches. Another backbone pools in its own way
+    and sees images as it is used to.
 
     Args:
         depth: depth of the class folders, as in `read_folder`.
         table: what is at `root`, if it has been read before.
+        backbone: the network, if it is not the recipe's.
     """
     name = layout_of(root)
     if table is None:
@@ -70,13 +85,19 @@ def settings_for(
     samples = int(min(settings["batches"]["samples"], max(2, statistics.median_low(counts.tolist()))))
     classes = min(len(counts), settings["batches"]["classes"])
     steps = max(1, len(train) // (classes * samples))
-    crop = crop_size(table, settings["data"]["crop"])
+    if backbone not in (None, settings["model"]["backbone"]):
+        settings["model"] |= {"backbone": backbone, "pooling": "native"}
+    backbone = settings["model"]["backbone"]
+    crop = sizes_of(backbone).at_most(crop_size(table, settings["data"]["crop"]))
+    seen = preparation_of(backbone)
     settings["data"] |= {
         "name": name,
         "root": str(root),
         "depth": depth,
-        "resize": resize_for(crop),
+        "resize": resize_for(crop, backbone),
         "crop": crop,
+        "interpolation": seen.interpolation,
+        "crop_mode": seen.crop_mode,
     }
     settings["batches"] = {"classes": classes, "samples": samples}
     settings["phases"][0]["epochs"] = max(settings["phases"][0]["epochs"], math.ceil(STEPS / steps))
@@ -84,9 +105,16 @@ def settings_for(
     return settings
 
 
-def resize_for(crop: int) -> int:
-    """Return the shorter side that images are resized to before they are cropped."""
-    return crop * 9 // 8
+def resize_for(crop: int, backbone: str) -> int:
+    """Return the shorter side that images are resized to before they are cropped.
+
+    >>> resize_for(224, "efficientnet_lite0"), resize_for(224, "vit_small_patch14_dinov2")
+    (252, 224)
+    """
+    if backbone in BACKBONES:
+        return crop * 9 // 8
+    seen = preparation_of(backbone)
+    return crop * seen.resize // seen.crop
 
 
 def crop_size(table: ImageTable, most: int) -> int:
