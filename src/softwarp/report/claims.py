@@ -79,6 +79,15 @@ def shown(metric: str, value: Measured) -> str:
     return figure(metric, value.mean, None if math.isnan(value.deviation) else value.deviation)
 
 
+def listed(rows: Iterable[Mapping[str, Any]], metric: str) -> str:
+    """Return a metric of some rows in words: the title of each, and its value.
+
+    >>> listed([{"title": "alpha 5", "mean": {"recall@1": 0.9}, "deviation": {"recall@1": 0.01}}], "recall@1")
+    'alpha 5: 90.0 ± 1.0'
+    """
+    return ", ".join(f"{row['title']}: {shown(metric, measured(row, metric))}" for row in rows)
+
+
 def claims_table(claims: Iterable[Mapping[str, str]]) -> Table:
     """Return a row per claim, with the place where the paper makes it, or "our reading"."""
     rows = tuple(

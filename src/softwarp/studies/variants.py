@@ -52,7 +52,11 @@ class Outcome:
 
 
 def settings_of_words(
-    words: Sequence[str], *, glyphs: Sequence[str] = (), always: Sequence[str] = (), quick: bool = False
+    words: Sequence[str] | None,
+    *,
+    glyphs: Sequence[str] = ("data.max_classes=300",),
+    always: Sequence[str] = (),
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Return the settings that the words RECIPE and KEY=VALUE stand for; without a recipe, the demo's.
 
@@ -60,6 +64,7 @@ def settings_of_words(
         glyphs: changes to the demo's recipe that keep a study short.
         always: changes to any recipe; KEY=VALUE overrule them.
     """
+    words = words or ()
     names, changes = [word for word in words if "=" not in word], [word for word in words if "=" in word]
     if len(names) > 1:
         raise ValueError(f"give one recipe, not {' and '.join(names)}")
@@ -218,6 +223,23 @@ def _by_epoch(histories: Sequence[Sequence[Mapping[str, Any]]], key: str) -> lis
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
             rows.append({"epoch": epoch, "mean": statistics.mean(values), "deviation": deviation})
     return rows
+
+
+def marked(title: str, row: Mapping[str, Any]) -> str:
+    """Return the title of a row; it says so if one of its trainings blew up."""
+    return title + " (blew up)" * bool(row["blew_up"])
+
+
+def judged_on(summary: Mapping[str, Any]) -> str:
+    """Return in words which classes judged the variants, and how many seeds each has."""
+    return f"{summary['classes']['evaluated']} {summary['split']} classes, {summary['seeds']} seeds"
+
+
+def columns_of(row: Mapping[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
+    """Return the means and deviations of a row, and how many of its trainings blew up, as columns of CSV."""
+    parts = ("mean", "deviation")
+    found = {f"{metric} {part}": row[part].get(metric) for metric in metrics for part in parts}
+    return found | {"blew up": len(row["blew_up"])}
 
 
 def about(found: Mapping[str, Sequence[Outcome]], base: Mapping[str, Any]) -> dict[str, Any]:
