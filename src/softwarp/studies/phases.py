@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from softwarp.events import OnEvent
-from softwarp.figures import COLOURS, Drawing, tidy
+from softwarp.figures import COLOURS, Drawing, draw_seeds, tidy
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.report.claims import above, all_of, claim, listed, measured
 from softwarp.studies import variants
@@ -154,20 +154,18 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     """Return Recall@1 of every seed, and AvgDTP by epoch."""
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    rows = list(summary["rows"].items())
-    for place, (name, row) in enumerate(rows):
+    rows = summary["rows"]
+    colours = {name: COLOURS[list(ALPHAS).index(name.split("-")[0])] for name in rows}
+    seeds = {row["title"]: [100 * value for value in row["seeds"]["recall@1"]] for row in rows.values()}
+    draw_seeds(left, seeds, colours.values())
+    for name, row in rows.items():
         course, rates = name.split("-")
-        colour = COLOURS[list(ALPHAS).index(course)]
-        values = [100 * value for value in row["seeds"]["recall@1"]]
-        left.plot(values, [place] * len(values), "o", color=colour, markersize=4)
-        left.plot([100 * row["mean"]["recall@1"]], [place], "|", color="black", markersize=12)
         if rates == "lowered":
             epochs, means = ([each[key] for each in row["avg_dtp_by_epoch"]] for key in ("epoch", "mean"))
-            right.plot(epochs, means, color=colour, label=f"alpha {ALPHAS[course]}")
-    left.set(yticks=range(len(rows)), yticklabels=[row["title"] for _, row in rows], xlabel="Recall@1 (%)")
+            right.plot(epochs, means, color=colours[name], label=f"alpha {ALPHAS[course]}")
+    left.set(xlabel="Recall@1 (%)")
     left.xaxis.set_major_locator(MaxNLocator(5))
     left.tick_params(axis="y", labelsize=8)
-    left.invert_yaxis()
     for alpha in summary["alphas"]:
         right.axhline(alpha, color="grey", linestyle=":", linewidth=1)
     right.set(xlabel="epoch, rates lowered", title="AvgDTP (dotted: the two alphas)", ylim=(0, None))
@@ -176,7 +174,7 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     tidy(left, right)
     numbers = [
         {"training": row["title"], "seed": seed, **{metric: row["seeds"][metric][seed] for metric in METRICS}}
-        for _, row in rows
+        for row in rows.values()
         for seed in range(summary["seeds"])
     ]
     return {"phases": Drawing(figure, numbers)}
