@@ -29,8 +29,9 @@ from softwarp.losses.contract import phase_settings_of
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.run import Counts, Run
 from softwarp.training.job import prepare, start_accelerator
+from softwarp.training.judge import evaluate_job
 from softwarp.training.step_batches import fit_batches
-from softwarp.training.train import BlowUpError, evaluate_job, train_recipe
+from softwarp.training.train import BlowUpError, train_recipe
 from softwarp.tuning.search import fold_runs, space_of, with_settings
 
 if TYPE_CHECKING:

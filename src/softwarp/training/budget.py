@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from softwarp.data.sources import Source
+from softwarp.evaluation import evenly_spaced
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.schema import ModelPart
 from softwarp.training.timing import seconds_of
@@ -214,9 +215,5 @@ def _saving_seconds(network: Embedder, folder: Path) -> float:
 
 def _decoding_seconds(source: Source) -> float:
     """Seconds that it takes to decode and crop a training image."""
-    count = min(TIMED, len(source.labels))
-    items = torch.linspace(0, len(source.labels) - 1, count).long().tolist()
-    return (
-        seconds_of(lambda: source.train.__getitems__([(item, 0) for item in items]), times=1, before=0)
-        / count
-    )
+    items = [(item, 0) for item in evenly_spaced(len(source.labels), TIMED).tolist()]
+    return seconds_of(lambda: source.train.__getitems__(items), times=1, before=0) / len(items)

@@ -124,14 +124,8 @@ def fold_recipes(recipe: Recipe, classes: int) -> list[Recipe]:
     settings["optimizer"]["wise_ft"] = None
     evaluation = settings.pop("evaluation") | judged
     folds = [parse_recipe({**settings, "evaluation": evaluation | {"fold": fold}}) for fold in range(FOLDS)]
-    return [_with_classes(each, classes // FOLDS) for each in folds]
-
-
-def _with_classes(recipe: Recipe, classes: int) -> Recipe:
-    """The recipe with batches of no more than so many classes."""
-    if recipe.batches.classes is None:
-        return fit_batches(recipe)
-    return fit_batches(recipe, Room(classes, 0))
+    room = None if recipe.batches.classes is None else Room(classes // FOLDS, images=0)
+    return [fit_batches(each, room) for each in folds]
 
 
 def trained_as(recipe: Recipe, epochs: int, share: float) -> Recipe:

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from softwarp import processes
-from softwarp.evaluation import embed_images
+from softwarp.evaluation import evenly_spaced
 from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_classes, proxies_placed
 from softwarp.models.principal import class_means, principal_head
 from softwarp.recipe.schema import Phase
 from softwarp.training.job import Job
+from softwarp.training.judge import embed_for
 
 SAMPLED = 20_000  # images that head and proxies are started from, or one of each class if that is more
 PER_CLASS = 32
@@ -44,13 +45,7 @@ def head_inputs(job: Job) -> tuple[Tensor, Tensor]:
     """Return what the head sees of a sample of the training images, [N, channels], and their labels."""
     job.model.eval()
     items = sampled_items(job.source.labels, seed=job.recipe.seed)
-    inputs, seen = embed_images(
-        job.model.head_input,
-        job.source.plain,
-        device=job.accelerator.device,
-        items=items,
-        workers=job.workers(),
-    )
+    inputs, seen = embed_for(job, job.model.head_input, job.source.plain, items)
     return inputs, job.source.labels[seen]
 
 
@@ -113,17 +108,10 @@ def reach(job: Job, centre: Tensor) -> float:
 
     Not from their own mean: batch norm that has seen no image yet lets them all fall into one place.
     """
-    count = len(job.source.labels)
-    items = torch.linspace(0, count - 1, min(REACH_IMAGES, count)).long()
+    items = evenly_spaced(len(job.source.labels), REACH_IMAGES)
     job.model.eval()
-    embeddings, _ = embed_images(
-        job.model, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
-    )
-    return _rms(embeddings - centre)
-
-
-def _rms(vectors: Tensor) -> float:
-    return float(vectors.double().square().sum(1).mean().sqrt())
+    embeddings, _ = embed_for(job, job.model, job.source.plain, items)
+    return float((embeddings - centre).double().square().sum(1).mean().sqrt())
 
 
 @torch.no_grad()
