@@ -145,16 +145,15 @@ def load_pairs(path: Path) -> list[tuple[tuple[str, int], tuple[str, int], bool]
     Each is two images, a name and a number, and whether they show one person.
     """
     pairs = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in numbered_lines(path):
         words = line.split("\t") if "\t" in line else line.split()
         if number == 1 and len(words) in (1, 2) and all(word.isdigit() for word in words):
             continue  # the header: number of folds, pairs per fold
-        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
-            pairs.append(((words[0], int(words[1])), (words[0], int(words[2])), True))
-        elif len(words) == 4 and words[1].isdigit() and words[3].isdigit():
-            pairs.append(((words[0], int(words[1])), (words[2], int(words[3])), words[0] == words[2]))
-        elif line.strip():
+        if len(words) == 3:
+            words.insert(2, words[0])
+        if len(words) != 4 or not (words[1].isdigit() and words[3].isdigit()):
             raise ValueError(f"{path} line {number}: expected `name 1 4` or `name 1 other 2`; got {line!r}")
+        pairs.append(((words[0], int(words[1])), (words[2], int(words[3])), words[0] == words[2]))
     if not pairs:
         raise ValueError(f"{path} holds no pairs")
     return pairs
@@ -182,6 +181,11 @@ def read_lines(path: Path) -> list[str]:
         return [line.rstrip("\r") for line in path.read_text(encoding="utf-8-sig").split("\n")]
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8") from None
+
+
+def numbered_lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines that are not blank, each with its number."""
+    return [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
 
 
 def read_rows(path: Path, needed: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
