@@ -19,9 +19,9 @@ from softwarp.files import printable
 from softwarp.models.principal import principal_head
 from softwarp.report.page import Illustration
 
-LINES = ("-", "-.", ":")  # for further runs, once all colours are used; dashes are for alpha
+LINES = ("-", "-.", ":")  # further runs take the next line once all colours are used; dashes are for alpha
 Histories = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # title -> per seed, rows of epochs
-# What is drawn of an epoch, over all runs that have it.
+# What is drawn by epoch, for the runs that have it.
 CURVES = {
     "loss": "training loss",
     "avg_dtp": "AvgDTP: mean distance to its own proxy",

@@ -24,7 +24,7 @@ from softwarp.tuning.space import Parameter, number_of, on_bounds, parse_paramet
 
 MARKS = {"complete": ("o", COLOURS[1]), "pruned": ("v", "#999999"), "blew up": ("x", COLOURS[0])}
 SHOWN = 10  # trials in the table
-FEWEST = 4  # trials that importances are computed from
+FEWEST = 4  # complete trials; fewer say nothing about importances
 COLOUR_MAP = "viridis"
 
 
@@ -207,7 +207,7 @@ def draw_history(name: str, study: Study) -> Illustration:
     for state, (mark, colour) in MARKS.items():
         if some := [(trial.number, 100 * trial.value) for trial in trials if trial.state == state]:
             axes.scatter(*zip(*some, strict=True), marker=mark, color=colour, label=state, zorder=3)
-    line = [100 * value or math.nan for value in study.course()]  # none before the first complete trial
+    line = [100 * value or math.nan for value in study.course()]  # no line before the first complete trial
     axes.step([t.number for t in trials], line, where="post", color=COLOURS[2], label="best so far")
     axes.set(xlabel="trial", ylabel=metric_title(study.objective))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

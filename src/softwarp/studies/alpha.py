@@ -59,7 +59,7 @@ def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     best, beyond = sweeps.best_of(points), [point for point in points if point["value"]]
     near = all(abs(point["mean"]["avg_dtp"] / point["value"] - 1) <= CLOSE for point in beyond)
     follows, correlation = correlated((point["value"], point["mean"]["avg_dtp"]) for point in beyond)
-    distances = sweeps.in_words(beyond, "alpha", "avg_dtp")
+    distances = sweeps.points_written(beyond, "alpha", "avg_dtp")
     return [
         sweeps.higher_at("accuracy increases with alpha at first", best, points[0], "alpha"),
         sweeps.level(

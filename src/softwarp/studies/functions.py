@@ -1,7 +1,7 @@
 """What each function of the distance does to the embedding space.
 
 Table 3 and Fig. 9: Eq. 8 with eleven pairs of functions f1, f2, all else the same. As in the paper, nothing
-is augmented, and the head starts otherwise, so that embeddings start closer to their proxies; the paper
+is augmented, and the head starts differently, so that embeddings start closer to their proxies; the paper
 does not say how, here it has smaller weights (`head_init: default`). Recall@1 and NMI are of test classes,
 AvgDTP is of training images; NMI is arithmetic, and geometric as in the authors' code. Every function has
 the recipe's network, rates and scale. Training that blows up counts with its last finite result. The claims
@@ -21,7 +21,17 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.recipe.schema import Recipe, parse_recipe
-from softwarp.report.claims import Measured, Verdict, above, all_of, claim, correlated, listed, measured, yes
+from softwarp.report.claims import (
+    Measured,
+    Verdict,
+    above,
+    all_of,
+    claim,
+    correlated,
+    measured,
+    rows_written,
+    yes,
+)
 from softwarp.studies import variants
 from softwarp.studies.published import TABLE_3
 from softwarp.studies.variants import Outcome, Seeds, Words
@@ -91,7 +101,7 @@ def main(
     """
     base = variants.settings_of_words(words, always=ALWAYS, quick=quick)
     found = collect(base, output, seeds=variants.seeds_of(seeds, quick), on_event=on_event)
-    return variants.about(found, base) | summarise(found)
+    return variants.about_trainings(found, base) | summarise(found)
 
 
 def collect(
@@ -137,7 +147,7 @@ def claims_of_slopes(rows: Rows) -> list[dict[str, str]]:
     growing = all_of(yes(still_growing(rows[name])) for name in below)
     grown = ", ".join("{:.2f} -> {:.2f}".format(*last_quarter(rows[name])) for name in below)
     blown = [len(rows[name]["blew_up"]) for name in below]
-    high, low = (in_words(rows, ("identity", *names)) for names in (below, beyond))
+    high, low = (functions_written(rows, ("identity", *names)) for names in (below, beyond))
     return [
         stated("slopes below 1 push outward everywhere: a high AvgDTP", beside_identity(rows, below), high),
         stated(
@@ -169,18 +179,18 @@ def claims_of_powers(rows: Rows) -> list[dict[str, str]]:
         stated(
             "the root favours compactness: a small AvgDTP",
             beside_identity(rows, ("root",), larger=False),
-            in_words(rows, ("identity", "root")),
+            functions_written(rows, ("identity", "root")),
         ),
         stated(
             "t^2 and t^1.5, convex, favour separability: a higher AvgDTP",
             beside_identity(rows, convex),
-            in_words(rows, ("identity", *convex)),
+            functions_written(rows, ("identity", *convex)),
         ),
         stated(
             "AvgDTP of t1 - t2 is relatively steady (measured: of all functions without a warp it ends "
             "nearest to its start)",
             yes(min(moved, key=moved.__getitem__) == "identity"),
-            f"start {start:.2f}; ends {in_words(rows, FUNCTIONS)}",
+            f"start {start:.2f}; ends {functions_written(rows, FUNCTIONS)}",
         ),
     ]
 
@@ -190,7 +200,7 @@ def claims_of_warps(rows: Rows) -> list[dict[str, str]]:
     ends = [(alpha_of(name), rows[name]["mean"]["avg_dtp"]) for name in WARPS]
     follows, correlation = correlated(ends)
     near = all(abs(end / alpha - 1) <= CLOSE for alpha, end in ends)
-    distances = in_words(rows, WARPS)
+    distances = functions_written(rows, WARPS)
     return [
         stated("alpha and AvgDTP of warps correlate", follows, f"r = {correlation:.3f}; {distances}"),
         claim(f"a warp settles near alpha, within {CLOSE:.0%}", yes(near), distances),
@@ -206,12 +216,12 @@ def claims_of_accuracy(rows: Rows) -> list[dict[str, str]]:
         stated(
             "t1 - t2 is the best of the functions without a warp (in Recall@1)",
             above(recall["identity"], recall[rival]),
-            in_words(rows, ("identity", rival), "recall@1"),
+            functions_written(rows, ("identity", rival), "recall@1"),
         ),
         stated(
             "with proper settings, a warp is better than t1 - t2 (in Recall@1)",
             above(recall[warp], recall["identity"]),
-            in_words(rows, ("identity", warp), "recall@1"),
+            functions_written(rows, ("identity", warp), "recall@1"),
         ),
     ]
 
@@ -224,9 +234,9 @@ def beside_identity(rows: Rows, names: Sequence[str], *, factor: float = 1.0, la
     return all_of(above(value, bound) if larger else above(bound, value) for value in values)
 
 
-def in_words(rows: Rows, names: Iterable[str], metric: str = "avg_dtp") -> str:
+def functions_written(rows: Rows, names: Iterable[str], metric: str = "avg_dtp") -> str:
     """Return a metric of some functions in words."""
-    return listed((rows[name] for name in names), metric)
+    return rows_written((rows[name] for name in names), metric)
 
 
 def alpha_of(name: str) -> float:

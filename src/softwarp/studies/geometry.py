@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from softwarp.data.sources import Source
-from softwarp.evaluation import embed_images
+from softwarp.evaluation import embed_images, evenly_spaced
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, legend_below, panels_of, plain, tidy
 from softwarp.files import write_json
@@ -38,9 +38,9 @@ PAPER = "its argument, in numbers"
 IMAGES = 2000  # evenly spaced images of the training classes
 BINS = 40
 DIRECTIONS = 128  # directions of the spectrum that are kept
-FEWEST = 4  # runs that a correlation is computed from
+FEWEST = 4  # runs; fewer have no correlation
 SIDES = {"train": "training classes", "unseen": "unseen classes"}
-# Of the distances, by side; then what `geometry_metrics` says of the unseen classes.
+# What is said of the distances on each side.
 DISTANCES = {
     "own": "to its own",
     "other": "to the nearest other",
@@ -85,15 +85,15 @@ def measure_run(folder: Path, on_event: OnEvent | None, *, run: Run, images: int
     unseen, classes = arrays["embeddings"], arrays["labels"]
     means = _means(unseen, classes, int(classes.max()) + 1, cosine)
     _, spectrum, _ = torch.linalg.svd(_in_space(unseen, cosine), full_matrices=False)
-    shares = (spectrum / spectrum.sum()).tolist()
+    geometry = geometry_metrics(unseen, classes, distance=result.distance)
     content = {
         "map@r": result.metrics["map@r"],
         "distance": result.distance,
         "measured_from": measured_from,
-        "train": describe(distances(trained, labels, proxies, cosine=cosine)),
-        "unseen": describe(distances(unseen, classes, means, cosine=cosine)),
-        "geometry": _finite(geometry_metrics(unseen, classes, distance=result.distance)),
-        "spectrum": shares[:DIRECTIONS],
+        "train": distances_in_numbers(distances(trained, labels, proxies, cosine=cosine)),
+        "unseen": distances_in_numbers(distances(unseen, classes, means, cosine=cosine)),
+        "geometry": {key: value if math.isfinite(value) else None for key, value in geometry.items()},
+        "spectrum": (spectrum / spectrum.sum()).tolist()[:DIRECTIONS],
         "norms": _histogram(torch.linalg.vector_norm(unseen.double(), dim=1)),
         "occurrences": torch.bincount(occurrences(unseen, distance=result.distance)).tolist(),
     }
@@ -103,7 +103,7 @@ def measure_run(folder: Path, on_event: OnEvent | None, *, run: Run, images: int
 def _embed_some(run: Run, source: Source, images: int) -> tuple[Tensor, Tensor]:
     """Embeddings and labels of some training images, as evaluation would see them."""
     model = load(run.folder)
-    items = torch.linspace(0, len(source.labels) - 1, min(images, len(source.labels))).long()
+    items = evenly_spaced(len(source.labels), images)
     found, kept = embed_images(model.network, source.plain, device=model.device, items=items)
     return found, source.labels[kept]
 
@@ -157,7 +157,7 @@ def distances(embeddings: Tensor, labels: Tensor, centres: Tensor, *, cosine: bo
     return mine, apart.scatter(1, own, math.inf).amin(1)
 
 
-def describe(found: tuple[Tensor, Tensor]) -> dict[str, Any]:
+def distances_in_numbers(found: tuple[Tensor, Tensor]) -> dict[str, Any]:
     """Return means and histograms of distances to own and nearest other centre, over common bins."""
     own, other = found
     high = float(torch.cat(found).max())
@@ -175,10 +175,6 @@ def describe(found: tuple[Tensor, Tensor]) -> dict[str, Any]:
 def _histogram(values: Tensor) -> dict[str, Any]:
     counts, edges = np.histogram(values, BINS)
     return {"low": float(edges[0]), "high": float(edges[-1]), "counts": counts.tolist()}
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def measures_of(run: Mapping[str, Any]) -> dict[str, float | None]:

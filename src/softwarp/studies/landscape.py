@@ -22,12 +22,10 @@ from softwarp.tables import Cell, Table
 
 PAPER = "Figs. 3, 5, 11, 12"
 FUNCTIONS = ("t", "t^2", "sqrt t", "warp(3, 0.65, 1.5)")  # the paper's Fig. 3
-PROXIES = {
-    "two": ((0.0, 0.0), (4.0, 0.0)),
-    "four": ((0.0, 0.0), (4.0, 0.0), (4.0, -4.0), (0.0, -4.0)),
-}
+PROXIES = {"two": ((0.0, 0.0), (4.0, 0.0)), "four": ((0.0, 0.0), (4.0, 0.0), (4.0, -4.0), (0.0, -4.0))}
 RADII = (2.5, 5.0, 7.0)  # radii of the disks of Lemma 3.1
-# Falls until 2, so that Lemma 3.1 does not hold for it.
+INCREASING = parse_functions(FUNCTIONS[-1])
+# This one falls until 2, so Lemma 3.1 does not hold for it.
 FALLING = Functions("|t - 2|", lambda t: (t - 2).abs(), lambda t: (t - 2).abs(), lambda t: t)
 SQUARES = 96  # squares across the grid on which minima are sought
 
@@ -88,7 +86,7 @@ def collect(
     for seed in range(pairs):
         errors.append(random_pair(seed))
         bar.advance()
-    disks = {name: disk_errors(functions, pairs) for name, functions in lemma_functions().items()}
+    disks = {"increasing": disk_errors(INCREASING, pairs), "falling": disk_errors(FALLING, pairs)}
     return {"functions": texts, "proxies": dict(places), "rows": rows, "random": errors, "disks": disks}
 
 
@@ -134,11 +132,6 @@ def random_pair(seed: int) -> dict[str, float]:
     square = (window[1] - window[0]) / SQUARES
     error = float(np.linalg.norm(found[0] - expected)) / square if len(found) else math.inf
     return {"minima": len(found), "error": error}
-
-
-def lemma_functions() -> dict[str, Functions]:
-    """Return the functions that the lemma is shown with: an increasing one, and one that falls at first."""
-    return {"increasing": parse_functions(FUNCTIONS[-1]), "falling": FALLING}
 
 
 def disk_errors(functions: Functions, disks: int) -> dict[str, float]:
@@ -250,8 +243,7 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     drawn["landscape_surfaces"] = landscape_figures.draw_surfaces(functions, proxies, 65)
     drawn["landscape_proposition"] = landscape_figures.draw_proposition(functions, first[:2])
     disks = [{"function": name, **each} for name, each in summary["disks"].items()]
-    increasing, falling = lemma_functions().values()
-    lemma = landscape_figures.draw_lemma(increasing, falling, first[:2], RADII)
+    lemma = landscape_figures.draw_lemma(INCREASING, FALLING, first[:2], RADII)
     drawings = {name: Drawing(each, rows) for name, each in drawn.items()}
     return drawings | {"landscape_lemma": Drawing(lemma, disks)}
 

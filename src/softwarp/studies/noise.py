@@ -245,7 +245,8 @@ def _curves(summary: Mapping[str, Any]) -> Drawing:
             means = [100 * statistics.mean(each["recall@1"]) for each in points.values()]
             axes.plot([int(severity) for severity in points], means, "o-", color=colour, markersize=3)
             rows += [
-                {"run": run["title"], "corruption": name, "severity": int(severity), **_seed(each, number)}
+                {"run": run["title"], "corruption": name, "severity": int(severity), "seed": number}
+                | {metric: each[metric][number] for metric in METRICS}
                 for severity, each in points.items()
                 for number in range(run["seeds"])
             ]
@@ -257,10 +258,6 @@ def _curves(summary: Mapping[str, Any]) -> Drawing:
         axes.tick_params(labelbottom=True)  # even above a panel that is not shown
     legend_below(drawing, panels[0].get_lines(), [run["title"] for run in runs])
     return Drawing(drawing, rows)
-
-
-def _seed(values: Values, number: int) -> dict[str, float]:
-    return {"seed": number} | {metric: values[metric][number] for metric in METRICS}
 
 
 def _strip(summary: Mapping[str, Any]) -> Drawing:

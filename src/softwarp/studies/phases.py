@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, draw_seeds, tidy
 from softwarp.recipe.schema import Recipe, parse_recipe
-from softwarp.report.claims import above, all_of, claim, listed, measured
+from softwarp.report.claims import above, all_of, claim, measured, rows_written
 from softwarp.studies import variants
 from softwarp.studies.sweeps import ALWAYS
 from softwarp.studies.variants import Outcome, Seeds, Words
@@ -60,7 +60,7 @@ def main(
         raise ValueError(f"--alphas {alphas}: give two different values, like 8,13")
     small, large = found_alphas
     found = collect(base, small, large, output, seeds=variants.seeds_of(seeds, quick), on_event=on_event)
-    return variants.about(found, base) | {"alphas": [small, large]} | summarise(found)
+    return variants.about_trainings(found, base) | {"alphas": [small, large]} | summarise(found)
 
 
 def collect(
@@ -115,7 +115,7 @@ def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     def beats(text: str, metric: str, name: str, *others: str) -> dict[str, str]:
         own, *rest = (measured(rows[each], metric) for each in (name, *others))
         verdict = all_of(above(own, other) for other in rest)
-        return claim(text, verdict, listed((rows[each] for each in (name, *others)), metric))
+        return claim(text, verdict, rows_written((rows[each] for each in (name, *others)), metric))
 
     highest = "alpha large then small has a higher Recall@1 than any fixed alpha"
     tighter = (

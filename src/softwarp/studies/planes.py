@@ -26,7 +26,7 @@ Window = tuple[float, float, float, float]  # left, right, bottom, top
 Height = Callable[[Floats], Floats]  # points -> heights
 
 DECIMAL = r"(\d*\.?\d+)"
-FAR = 40.0  # so far along L_p it is looked where embeddings settle
+FAR = 40.0  # how far along L_p to look for the place where embeddings settle
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from softwarp.events import OnEvent
 from softwarp.figures import Drawing
-from softwarp.report.claims import Measured, above, claim, measured, shown, yes
+from softwarp.report.claims import Measured, above, claim, measured, written, yes
 from softwarp.studies import variants
 from softwarp.studies.sweeps import ALWAYS, METRICS, SAID
 from softwarp.studies.variants import Outcome, Seeds, Words
@@ -51,7 +51,7 @@ def main(
     default = QUICK if quick else (K1, K2)
     inside, beyond = variants.numbers_of(k1 or default[0]), variants.numbers_of(k2 or default[1])
     found = collect(base, inside, beyond, output, seeds=variants.seeds_of(seeds, quick), on_event=on_event)
-    return variants.about(found, base) | summarise(found)
+    return variants.about_trainings(found, base) | summarise(found)
 
 
 def collect(
@@ -93,8 +93,8 @@ def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         claim(
             "accuracy is higher when neither k1 nor k2 is 1",
             higher,
-            f"mean over the pairs: neither {shown('recall@1', with_both)}, one or both "
-            + shown("recall@1", without),
+            f"mean over the pairs: neither {written('recall@1', with_both)}, one or both "
+            + written("recall@1", without),
             said=SAID,
         ),
         claim(
@@ -127,7 +127,7 @@ def table(summary: Mapping[str, Any]) -> Table:
     best = max(cell["mean"]["recall@1"] for cell in cells.values())
 
     def entry(cell: Mapping[str, Any]) -> Cell:
-        text = shown("recall@1", measured(cell, "recall@1"))
+        text = written("recall@1", measured(cell, "recall@1"))
         return Cell(variants.marked(text, cell), best=cell["mean"]["recall@1"] == best)
 
     rows = tuple((Cell(f"k1 {k1:g}"), *(entry(cells[k1, k2]) for k2 in beyond)) for k1 in inside)

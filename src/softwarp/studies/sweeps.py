@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, tidy
-from softwarp.report.claims import Measured, above, claim, listed, measured, yes
+from softwarp.report.claims import Measured, above, claim, measured, rows_written, yes
 from softwarp.studies import variants
 from softwarp.tables import Row, Table, factor_of, metric_table, metric_title
 
@@ -17,7 +17,7 @@ METRICS = ("recall@1", "map@r", "avg_dtp")
 PLAIN = "no_warp"  # k1 = k2 = 1
 # A sweep compares settings, so it is judged where settings may be chosen.
 ALWAYS = ("evaluation.split=validation", "evaluation.clustering=false")
-SAID = "section 4.4"  # of the paper, on what its sweeps show
+SAID = "section 4.4"  # where the paper says what its sweeps show
 
 
 def collect_sweep(
@@ -47,7 +47,7 @@ def run_sweep(
 ) -> dict[str, Any]:
     """Return the summary of a sweep that is trained in a folder, or resumed there."""
     found = collect_sweep(base, setting, values, folder, seeds=seeds, on_event=on_event)
-    return variants.about(found, base) | summarise_sweep(found, setting)
+    return variants.about_trainings(found, base) | summarise_sweep(found, setting)
 
 
 def summarise_sweep(found: Mapping[str, Sequence[variants.Outcome]], setting: str) -> dict[str, Any]:
@@ -76,9 +76,11 @@ def best_of(points: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def higher_at(text: str, higher: Mapping[str, Any], lower: Mapping[str, Any], setting: str) -> dict[str, str]:
     """Return the claim that Recall@1 is higher at one value than at another, which cannot be the same."""
     if higher is lower:
-        return claim(text, "not held", "best of all at " + in_words([higher], setting, "recall@1"), said=SAID)
+        return claim(
+            text, "not held", "best of all at " + points_written([higher], setting, "recall@1"), said=SAID
+        )
     verdict = above(measured(higher, "recall@1"), measured(lower, "recall@1"))
-    return claim(text, verdict, in_words([lower, higher], setting, "recall@1"), said=SAID)
+    return claim(text, verdict, points_written([lower, higher], setting, "recall@1"), said=SAID)
 
 
 def level(text: str, points: Sequence[Mapping[str, Any]], setting: str, count: int) -> dict[str, str]:
@@ -89,7 +91,9 @@ def level(text: str, points: Sequence[Mapping[str, Any]], setting: str, count: i
     values = [measured(point, "recall@1") for point in points]
     alike = all(above(a, b) == "undecided" for a in values for b in values)
     known = len(points) >= count and not any(math.isnan(value.deviation) for value in values)
-    return claim(text, yes(alike) if known else "undecided", in_words(points, setting, "recall@1"), said=SAID)
+    return claim(
+        text, yes(alike) if known else "undecided", points_written(points, setting, "recall@1"), said=SAID
+    )
 
 
 def flattest(points: Sequence[Mapping[str, Any]], count: int) -> Sequence[Mapping[str, Any]]:
@@ -104,9 +108,9 @@ def flattest(points: Sequence[Mapping[str, Any]], count: int) -> Sequence[Mappin
     return min((group for group in groups if best in group), key=spread)
 
 
-def in_words(points: Sequence[Mapping[str, Any]], setting: str, metric: str) -> str:
+def points_written(points: Sequence[Mapping[str, Any]], setting: str, metric: str) -> str:
     """Return points in words, like `alpha 5: 94.2 ± 0.3`."""
-    return listed([{"title": f"{setting} {point['value']:g}", **point} for point in points], metric)
+    return rows_written([{"title": f"{setting} {point['value']:g}", **point} for point in points], metric)
 
 
 def draw_sweep(axes: Axes, summary: Mapping[str, Any], metric: str) -> None:

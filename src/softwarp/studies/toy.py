@@ -21,7 +21,7 @@ import typer
 from softwarp.events import OnEvent
 from softwarp.fair.tasks import Task, open_study, work
 from softwarp.figures import Drawing
-from softwarp.report.claims import OUR_READING, above, claim, measured, shown
+from softwarp.report.claims import OUR_READING, above, claim, measured, written
 from softwarp.studies.finished import read_result
 from softwarp.studies.toy_figures import Floats, draw_embeddings, write_animation
 from softwarp.studies.toy_training import KINDS, PLAIN, SLOPES, Pictures, load_pictures, train_toy
@@ -146,7 +146,7 @@ def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         for metric, (words, place) in said.items():
             warp, plain = (measured(summary["rows"][each]["train"], metric) for each in (kind, PLAIN))
             verdict = above(plain, warp) if metric == "compactness" else above(warp, plain)
-            numbers = f"warp {shown(metric, warp)}, Eq. 4 {shown(metric, plain)}"
+            numbers = f"warp {written(metric, warp)}, Eq. 4 {written(metric, plain)}"
             claims.append(claim(f"{KINDS[kind].title}: {words}", verdict, numbers, said=place))
     return claims
 
