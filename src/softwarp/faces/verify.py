@@ -136,8 +136,10 @@ def verify_templates(
     if pairs is not None:
         (first, second), same = pairs[0].T, pairs[1]
         distances = _distances(pooled, first, second, model.distance)
-        fars = [far for far in RARE_FARS if far * np.sum(~same) >= 1]  # fewer pairs do not show it
-        found = verification_metrics(distances, same, folds=2, fars=fars)  # folds are not shown
+        fars = [far for far in RARE_FARS if far * np.sum(~same) >= 1]  # fewer pairs cannot show this rate
+        found = verification_metrics(
+            distances, same, folds=2, fars=fars
+        )  # what depends on folds is not shown
         metrics |= {name: value for name, value in found.items() if name.startswith("tar@") or name == "auc"}
     if len(templates.gallery) and len(templates.probes):
         if not templates.people:

@@ -17,8 +17,8 @@ from softwarp.runs.repeats import t_interval
 from softwarp.training.budget import FOLDS, SHARES, whole_looks
 from softwarp.training.step_batches import Room, fit_batches
 
-FEWEST_CLASSES = 4  # training classes: each half has to train on two
-FOLD_SEED = 0  # names in order may be kinds in order
+FEWEST_CLASSES = 4  # training classes, so that each half trains on two
+FOLD_SEED = 0  # classes are shuffled, because neighbours by name may be of one kind
 
 Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and share, by class
 FROZEN = (0, 0.0)

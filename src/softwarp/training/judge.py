@@ -15,7 +15,10 @@ from softwarp.models.embedder import Embedder
 from softwarp.runs.run import EvaluatedImage
 from softwarp.training.job import Job
 
-SIDES = (("embeddings", "labels"), ("gallery", "gallery_labels"))  # the arrays of what asks and is searched
+SIDES = (
+    ("embeddings", "labels"),
+    ("gallery", "gallery_labels"),
+)  # names of the arrays: the queries, and what they search
 
 
 @dataclass(frozen=True)

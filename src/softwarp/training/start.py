@@ -13,9 +13,9 @@ from softwarp.recipe.schema import Phase
 from softwarp.training.job import Job
 from softwarp.training.judge import embed_for
 
-SAMPLED = 20_000  # images that head and proxies are started from, or one of each class if that is more
+SAMPLED = 20_000  # head and proxies start from so many images, or from one of each class if these are more
 PER_CLASS = 32
-REACH_IMAGES = 512  # that the reach of the embeddings is measured on
+REACH_IMAGES = 512  # images on which the reach of the embeddings is measured
 FEWEST_STEPS = 32  # a shorter epoch counts as this long: one step must not throw a proxy across the space
 
 

@@ -26,7 +26,7 @@ from softwarp.training.schedule import factor, stretches, warm_up
 from softwarp.training.start import proxy_rate, pull_to_start, start_run
 from softwarp.training.stops import asked_to_stop
 
-SMALLEST_SCALE = 2**-10  # of fp16 losses; it starts at 2**16 and is halved at every skipped step
+SMALLEST_SCALE = 2**-10  # the scale of fp16 losses starts at 2**16 and is halved at every skipped step
 
 
 class BlowUpError(ValueError):
@@ -178,7 +178,9 @@ def _step(job: Job, phase: Phase, number: int, images: Tensor, labels: Tensor) -
         total += value.item()
     if not gradients_are_finite(job):
         raise _blow_up(job, number, "a gradient is not finite", *everyone)
-    trained = [each for each in job.model.parameters() if each.grad is not None]  # none if only proxies train
+    trained = [
+        each for each in job.model.parameters() if each.grad is not None
+    ]  # there are none if only proxies train
     if trained and job.recipe.optimizer.clip_value is not None:  # after the check: it turns inf into a number
         accelerator.clip_grad_value_(trained, job.recipe.optimizer.clip_value)
     if trained and job.recipe.optimizer.clip_norm is not None:
@@ -267,12 +269,12 @@ def finish(job: Job) -> None:
         model.load_state_dict(job.run.load_model())  # the best on validation
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
     judgement = evaluate_job(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
-    distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # of the start, if there is no epoch
+    distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # without an epoch, that of the start
     if processes.is_main():
         job.run.save_model(model.state_dict())
         job.run.save_embeddings(judgement.arrays, judgement.items)
         job.run.write_result(_result(job, judgement, len(rows), distance))
-    processes.wait()  # until the result is there for all
+    processes.wait()  # all processes go on once the result is there
 
 
 def _result(job: Job, judgement: Judgement, epochs: int, distance: float | None) -> Result:
