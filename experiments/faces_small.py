@@ -26,7 +26,7 @@ from PIL import Image, ImageOps
 
 from softwarp.events import OnEvent, shown
 from softwarp.faces.pairs import PairSet, read_pairs
-from softwarp.faces.verify import successive_folds, verify_pairs
+from softwarp.faces.verify import successive_folds, verify
 from softwarp.files import atomic_write, write_json, write_text
 from softwarp.inference import EmbeddingModel, load
 from softwarp.memory import freed_memory_kept
@@ -150,7 +150,7 @@ def distances_again(model: EmbeddingModel, pairs: PairSet) -> Floats:
 
 def judged(model: EmbeddingModel, pairs: PairSet, workers: int) -> dict[str, Any]:
     """Return the figures of a model on pairs, and the accuracy computed a second time."""
-    found = verify_pairs(model, pairs, workers=workers)
+    found = verify(model, pairs, workers=workers)
     assert found.pairs.folds is not None
     again = accuracy_again(found.distances, found.pairs.same, found.pairs.folds)
     return {

@@ -77,6 +77,15 @@ def embed_images(
     return torch.cat(embeddings), torch.cat(kept)
 
 
+def evenly_spaced(count: int, most: int) -> Tensor:
+    """Return places among so many items, all of them or as many as there may be at most, evenly spaced.
+
+    >>> evenly_spaced(10, 4).tolist(), evenly_spaced(2, 4).tolist()
+    ([0, 3, 6, 9], [0, 1])
+    """
+    return torch.linspace(0, count - 1, min(most, count)).long()
+
+
 def ks_within(ks: Sequence[int], embeddings: Tensor, gallery: Tensor | None) -> list[int]:
     """Return those K for which there are as many items to search: a small test set lacks the largest.
 

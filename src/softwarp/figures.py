@@ -2,12 +2,13 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 from markupsafe import Markup
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -50,6 +51,38 @@ def as_csv(rows: Sequence[Mapping[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def panels_of(
+    count: int, columns: int, *, height: float, sharex: bool = False, sharey: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure as wide as a page with so many panels, row by row, each row of this height."""
+    rows = -(-count // columns)
+    figure = Figure(figsize=(10, height * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False).flatten()
+    for spare in panels[count:]:
+        spare.set_visible(False)
+    return figure, list(panels[:count])
+
+
+def draw_seeds(axes: Axes, values: Mapping[str, Sequence[float]], colours: Iterable[str]) -> None:
+    """Draw a line for each title: a point for each seed, and a bar at their mean."""
+    for place, (seeds, colour) in enumerate(zip(values.values(), colours, strict=False)):
+        axes.plot(seeds, [place] * len(seeds), "o", color=colour, markersize=4)
+        axes.plot([sum(seeds) / len(seeds)], [place], "|", color="black", markersize=12)
+    axes.set_yticks(range(len(values)), list(values))
+    axes.invert_yaxis()
+
+
+def legend_below(figure: Figure, lines: Iterable[Artist], titles: Iterable[str], columns: int = 4) -> None:
+    """Give a figure a legend below its panels."""
+    look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
+    figure.legend(lines, [plain(title) for title in titles], ncols=columns, **look)
+
+
+def plain(title: str) -> str:
+    """Return a title in which matplotlib looks for no mathematics."""
+    return title.replace("$", r"\$")
 
 
 def tidy(*panels: Axes) -> None:

@@ -39,7 +39,7 @@ def test_the_first_line_of_pairs_txt_gives_the_folds(tmp_path):
 def test_a_quote_that_is_never_closed_is_named(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text('first\tsecond\tsame\n"a.jpg\t' + "b.jpg\t1\n" * 30_000)
-    with pytest.raises(ValueError, match=r"pairs\.tsv is no table"):
+    with pytest.raises(ValueError, match=r"pairs\.tsv is not a table"):
         read_pairs(path)
 
 

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 from support.face_files import face, face_folder, write_bin
 
-from softwarp.faces import verify
+from softwarp.faces import verify as verification
 from softwarp.faces.pairs import read_pairs
 from softwarp.faces.templates import read_template_pairs, read_templates
-from softwarp.faces.verify import pool_templates, verify_pairs, verify_templates, worst
+from softwarp.faces.verify import pool_templates, verify, verify_templates, worst
 from softwarp.inference import EmbeddingModel
 from softwarp.metrics import pair_distances
 from softwarp.models.embedder import Embedder
@@ -89,7 +89,7 @@ def protocol(distances, same, folds=10):
 
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])
 def test_the_protocol_equals_an_independent_computation(lists, distance):
-    found = verify_pairs(model(distance), read_pairs(lists / "pairs.txt"))
+    found = verify(model(distance), read_pairs(lists / "pairs.txt"))
     network, distances = model().network, []
     for first, second, _ in listed():
         left, right = (embedding(network, face(p, n + 1, size=28, noise=40)) for p, n in (first, second))
@@ -106,19 +106,17 @@ def test_the_protocol_equals_an_independent_computation(lists, distance):
 
 
 def test_bin_files_and_lists_of_the_same_images_give_the_same_figures(lists):
-    text, table, packed = (
-        verify_pairs(model(), read_pairs(lists / f"pairs.{e}")) for e in ("txt", "tsv", "bin")
-    )
+    text, table, packed = (verify(model(), read_pairs(lists / f"pairs.{e}")) for e in ("txt", "tsv", "bin"))
     assert text.metrics == table.metrics == packed.metrics
     assert text.distances.tolist() == table.distances.tolist() == packed.distances.tolist()
     assert len(text.pairs.images) < len(packed.pairs.images) == 120
 
 
 def test_pairs_that_cannot_be_read_are_left_out_of_their_folds(lists):
-    whole = verify_pairs(model(), read_pairs(lists / "pairs.tsv"))
+    whole = verify(model(), read_pairs(lists / "pairs.tsv"))
     broken = lists / "images" / path_of(2, 1)
     broken.write_text("no image")
-    found = verify_pairs(model(), read_pairs(lists / "pairs.txt"))
+    found = verify(model(), read_pairs(lists / "pairs.txt"))
     kept = [n for n, (first, second, _) in enumerate(listed()) if (2, 1) not in (first, second)]
     assert found.left_out == (path_of(2, 1),)
     assert found.distances.tolist() == whole.distances[kept].tolist()
@@ -130,11 +128,11 @@ def test_pairs_that_cannot_be_read_are_left_out_of_their_folds(lists):
     for path in (lists / "images").rglob("*.jpg"):
         path.write_text("no image")
     with pytest.raises(ValueError, match="no pair can be read"):
-        verify_pairs(model(), read_pairs(lists / "pairs.txt"))
+        verify(model(), read_pairs(lists / "pairs.txt"))
 
 
 def test_the_worst_mistakes_come_first(lists):
-    found = verify_pairs(model(), read_pairs(lists / "pairs.txt"))
+    found = verify(model(), read_pairs(lists / "pairs.txt"))
     missed, taken = worst(found, 1000)
     threshold, distances, same = found.metrics["best_threshold"], found.distances, found.pairs.same
     assert {*missed, *taken} == set(np.flatnonzero((distances < threshold) != same).tolist())
@@ -146,7 +144,7 @@ def test_the_worst_mistakes_come_first(lists):
 
 
 def test_the_page_shows_the_worst_mistakes_as_pairs(lists):
-    found = verify_pairs(model(), read_pairs(lists / "pairs.txt"))
+    found = verify(model(), read_pairs(lists / "pairs.txt"))
     about = {"model": "<b>run</b>", "distance": "euclidean", "command": "softwarp verify"}
     page = write_verification(lists / "out", [found], {"rank@1": 0.5, "mated": 3}, about).read_text()
     mistakes = sum(len(each) for each in worst(found, SHOWN))
@@ -159,7 +157,7 @@ def test_the_page_shows_the_worst_mistakes_as_pairs(lists):
 
 
 def test_tar_is_shown_over_all_pairs_and_fold_by_fold(lists):
-    found = verify_pairs(model(), read_pairs(lists / "pairs.txt"))
+    found = verify(model(), read_pairs(lists / "pairs.txt"))
     assert found.metrics["fold_tar@far=0.1"] > found.metrics["fold_tar_std@far=0.1"] > 0
     found = replace(found, metrics=found.metrics | {"tar@far=0.1": 0.123, "fold_tar@far=0.1": 0.456})
     about = {"model": "run", "distance": "euclidean", "command": "softwarp verify"}
@@ -210,17 +208,15 @@ def test_images_that_a_template_lost_are_named(lists):
 
 
 def test_distances_of_millions_of_pairs_are_made_in_parts(lists, monkeypatch):
-    whole, sizes = verify_pairs(model(), read_pairs(lists / "pairs.txt")), []
+    whole, sizes = verify(model(), read_pairs(lists / "pairs.txt")), []
 
     def noted(left, right, *, distance):
         sizes.append(len(left))
         return pair_distances(left, right, distance=distance)
 
-    monkeypatch.setattr(verify, "pair_distances", noted)
-    monkeypatch.setattr(verify, "PAIRS_AT_ONCE", 25)
-    assert (
-        verify_pairs(model(), read_pairs(lists / "pairs.txt")).distances.tolist() == whole.distances.tolist()
-    )
+    monkeypatch.setattr(verification, "pair_distances", noted)
+    monkeypatch.setattr(verification, "PAIRS_AT_ONCE", 25)
+    assert verify(model(), read_pairs(lists / "pairs.txt")).distances.tolist() == whole.distances.tolist()
     assert sizes == [25, 25, 10]
     templates = read_templates(write_templates(lists))
     (lists / "template_pairs.txt").write_text("0-0 0-1 1\n0-0 1-1 0\n" * 20)

@@ -15,7 +15,7 @@ from softwarp.report.tuning import (
     search_parts,
     short_table,
     states,
-    table,
+    trials_table,
 )
 from softwarp.tuning.search import Study, Trial
 from softwarp.tuning.space import Parameter
@@ -54,7 +54,7 @@ def test_the_parameter_that_decides_is_the_most_important(study):
 
 
 def test_tables_show_the_best_first_in_percent(study):
-    wide, narrow = table(study), short_table(study)
+    wide, narrow = trials_table(study), short_table(study)
     assert [row[2].text for row in wide.rows][:2] == ["90.0", "85.0"]
     assert [row[2].best for row in wide.rows] == [True] + [False] * 9
     assert "scale auto:0.2" in narrow.rows[0][2].text

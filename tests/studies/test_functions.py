@@ -124,7 +124,7 @@ def test_the_summary_starts_every_curve_where_training_starts(rows, monkeypatch)
     for each in found.values():
         each["avg_dtp_by_epoch"] = each["avg_dtp_by_epoch"][1:]
         del each["title"]
-    monkeypatch.setattr(functions, "summarise_variants", lambda *_: found)
+    monkeypatch.setattr(functions.variants, "summarise_variants", lambda *_: found)
     summary = functions.summarise({})
     starts = [each["avg_dtp_by_epoch"][0] for each in summary["rows"].values()]
     assert {(each["mean"], each["deviation"]) for each in starts} == {(13.4, 0.001)}

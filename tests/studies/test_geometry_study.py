@@ -17,7 +17,7 @@ def test_distances_are_to_the_own_and_the_nearest_other_centre():
     own, other = geometry.distances(points, torch.tensor([0, 3]), centres, cosine=False)
     assert own.tolist() == [1.0, 5.0]
     assert other.tolist() == [pytest.approx(math.sqrt(45)), 3.0]
-    found = geometry.describe((own, other))
+    found = geometry.distances_in_numbers((own, other))
     assert found["nearest_is_own"] == 0.5
     assert found["ratio"] == pytest.approx(6 / (math.sqrt(45) + 3))
     assert sum(found["own_counts"]) == sum(found["other_counts"]) == 2

@@ -9,7 +9,7 @@ from support.tiny_runs import tiny
 
 from softwarp.figures import svg
 from softwarp.studies import alpha, delta, load_study, phases, slopes, variants
-from softwarp.studies.sweeps import collect_sweep, flattest, numbers, summarise_sweep, sweep_table
+from softwarp.studies.sweeps import collect_sweep, drawn_rows, flattest, summarise_sweep, sweep_table
 from softwarp.studies.variants import Outcome
 
 RISE_AND_FALL = (0.5, 0.6, 0.7, 0.701, 0.7, 0.6)
@@ -141,8 +141,8 @@ def test_a_sweep_is_in_ascending_order_with_no_warp_at_its_end():
     assert [point["value"] for point in summary["points"]] == [2.0, 10.0]
     texts = [[cell.text for cell in line] for line in sweep_table(summary).rows]
     assert [line[0] for line in texts] == ["2 (blew up)", "10", "no warp"]
-    assert [line["alpha"] for line in numbers(summary)] == [2.0, 10.0, "no warp"]
-    assert [line["blew up"] for line in numbers(summary)] == [1, 0, 0]
+    assert [line["alpha"] for line in drawn_rows(summary)] == [2.0, 10.0, "no warp"]
+    assert [line["blew up"] for line in drawn_rows(summary)] == [1, 0, 0]
     for study, setting in ((alpha, "alpha"), (delta, "delta")):
         assert len(study.draw(summary | {"setting": setting})[setting].rows) == 3
 

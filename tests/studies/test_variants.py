@@ -7,7 +7,7 @@ from support.tiny_runs import PHASE, Steps, tiny
 from softwarp.runs.run import Run
 from softwarp.studies.variants import (
     Outcome,
-    about,
+    about_trainings,
     loss_setting,
     settings_of_words,
     summarise_variants,
@@ -55,7 +55,7 @@ def test_every_variant_has_every_seed_and_a_stopped_study_resumes(tmp_path):
     assert summary["4"]["mean"]["recall@1"] == pytest.approx(sum(seeds) / 2)
     assert [row["epoch"] for row in summary["4"]["avg_dtp_by_epoch"]] == [1, 2, 3]
     assert found["4"][0].result.metrics["separability_ratio"] > 0
-    assert "root" not in about(found, BASE)["recipe"]["data"]
+    assert "root" not in about_trainings(found, BASE)["recipe"]["data"]
 
 
 def test_a_folder_with_other_settings_is_refused(tmp_path):

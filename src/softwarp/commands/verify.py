@@ -100,7 +100,7 @@ def _told_apart(sets: "dict[Path, PairSet]") -> "list[PairSet]":
 
 def _verify(model: "EmbeddingModel", pairs: "PairSet", workers: int) -> "Verified":
     from softwarp.events import bars
-    from softwarp.faces.verify import verify_pairs
+    from softwarp.faces.verify import verify as verify_pairs
 
     with bars() as progress:
         task = progress.add_task(pairs.name, total=len(pairs.images))

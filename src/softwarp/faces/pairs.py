@@ -16,7 +16,7 @@ from softwarp.data.decode import SUFFIXES
 from softwarp.data.pickles import read_plain_pickle
 from softwarp.data.stores import FileStore, PackStore, Store
 
-TRIED = 100  # files of a list that are looked for before anything is embedded
+TRIED = 100  # so many files of a list are looked for before anything is embedded
 YES, NO = ("1", "true", "yes", "same"), ("0", "false", "no", "different", "-1")
 
 
@@ -42,12 +42,12 @@ class BinFile:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         if not isinstance(content, tuple | list) or len(content) != 2:
-            raise ValueError(f"{path}: expected images and flags; this is no verification file")
+            raise ValueError(f"{path}: expected images and flags; this is not a verification file")
         images, flags = content
         if not isinstance(images, list | tuple) or not all(isinstance(each, bytes) for each in images):
-            raise ValueError(f"{path}: its first part is no list of image files")
+            raise ValueError(f"{path}: its first part is not a list of image files")
         if not isinstance(flags, list | tuple) or not all(flag in (0, 1) for flag in flags):
-            raise ValueError(f"{path}: its second part is no list of flags")
+            raise ValueError(f"{path}: its second part is not a list of flags")
         if not flags or len(images) != 2 * len(flags):
             raise ValueError(f"{path}: {len(images)} images for {len(flags)} pairs; there must be two each")
         self.images: list[bytes] = list(images)
@@ -94,7 +94,7 @@ def images_beside(path: Path, images: Path | None) -> Path:
     """Return the folder that the paths in a list start from."""
     if images is not None:
         if not images.is_dir():
-            raise FileNotFoundError(f"{images} is no folder; give the folder of the images with --images")
+            raise FileNotFoundError(f"{images} is not a folder; give the folder of the images with --images")
         return images
     beside = path.parent / "images"
     return beside if beside.is_dir() else path.parent
@@ -145,16 +145,15 @@ def load_pairs(path: Path) -> list[tuple[tuple[str, int], tuple[str, int], bool]
     Each is two images, a name and a number, and whether they show one person.
     """
     pairs = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in numbered_lines(path):
         words = line.split("\t") if "\t" in line else line.split()
         if number == 1 and len(words) in (1, 2) and all(word.isdigit() for word in words):
             continue  # the header: number of folds, pairs per fold
-        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
-            pairs.append(((words[0], int(words[1])), (words[0], int(words[2])), True))
-        elif len(words) == 4 and words[1].isdigit() and words[3].isdigit():
-            pairs.append(((words[0], int(words[1])), (words[2], int(words[3])), words[0] == words[2]))
-        elif line.strip():
-            raise ValueError(f"{path} line {number}: expected `name 1 4` or `name 1 other 2`; got {line!r}")
+        if len(words) == 3:
+            words.insert(2, words[0])
+        if len(words) != 4 or not (words[1].isdigit() and words[3].isdigit()):
+            raise ValueError(f"{path}, line {number}: expected `name 1 4` or `name 1 other 2`; got {line!r}")
+        pairs.append(((words[0], int(words[1])), (words[2], int(words[3])), words[0] == words[2]))
     if not pairs:
         raise ValueError(f"{path} holds no pairs")
     return pairs
@@ -184,6 +183,11 @@ def read_lines(path: Path) -> list[str]:
         raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8") from None
 
 
+def numbered_lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines that are not blank, each with its number."""
+    return [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
+
+
 def read_rows(path: Path, needed: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
     """Return the rows of a table with a header, by column, with their line numbers."""
     head, *lines = read_lines(path)
@@ -196,7 +200,7 @@ def read_rows(path: Path, needed: Sequence[str]) -> list[tuple[int, dict[str, st
     try:
         found = list(csv.reader(lines, delimiter=between))
     except csv.Error as error:  # such as a quote that is never closed
-        raise ValueError(f"{path} is no table ({error})") from None
+        raise ValueError(f"{path} is not a table ({error})") from None
     for number, words in enumerate(found, start=2):
         if words and len(words) != len(names):
             raise ValueError(f"{path}, line {number}: {len(words)} columns where the header has {len(names)}")
@@ -216,5 +220,5 @@ def read_flag(word: str, path: Path, line: int) -> bool:
 
 def _number(word: str, path: Path, line: int) -> int:
     if not word.isdigit():
-        raise ValueError(f"{path}, line {line}: {word!r} is no whole number")
+        raise ValueError(f"{path}, line {line}: {word!r} is not a whole number")
     return int(word)

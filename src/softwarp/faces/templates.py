@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softwarp.data.stores import FileStore, Store
-from softwarp.faces.pairs import images_beside, read_flag, read_lines, read_rows
+from softwarp.faces.pairs import images_beside, numbered_lines, read_flag, read_lines, read_rows
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,13 @@ def read_templates(path: Path, images: Path | None = None, *, shorter_side: int 
 
 def _ijb_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     rows = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in numbered_lines(path):
         words = line.split()
-        if words and len(words) != 3:
+        if len(words) != 3:
             raise ValueError(
                 f"{path}, line {number}: expected an image, a template and a medium; got {line!r}"
             )
-        if words:
-            rows.append((number, dict(zip(("image", "template", "media"), words, strict=True))))
+        rows.append((number, dict(zip(("image", "template", "media"), words, strict=True))))
     if not rows:
         raise ValueError(f"{path} has no rows")
     return rows
@@ -80,10 +79,10 @@ def read_template_pairs(path: Path, templates: Templates) -> tuple[NDArray[np.in
     """Return pairs of templates [P, 2] and whether they show one person; lines are `one other same`."""
     places = {name: place for place, name in enumerate(templates.names)}
     pairs, same = [], []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in numbered_lines(path):
         words = line.split()
-        if not words or (number == 1 and words[-1] == "same"):
-            continue
+        if number == 1 and words[-1] == "same":
+            continue  # the header
         if len(words) != 3 or words[0] not in places or words[1] not in places:
             raise ValueError(
                 f"{path}, line {number}: expected two templates of the list and 1 or 0; got {line!r}"

@@ -44,9 +44,12 @@ def verify(
 ) -> Verified:
     """Return how well a model tells pairs of the same person from others; `verified.metrics["accuracy"]`.
 
+    An embedding is the mean of those of an image and its mirror image; they are compared by the distance of
+    the loss. Pairs with an image that cannot be read are left out.
+
     Args:
         model: a loaded model, a run's folder, or a backbone's name.
-        pairs: a `.bin`, `pairs.txt`, `.tsv` or `.csv` file.
+        pairs: a `.bin`, `pairs.txt`, `.tsv` or `.csv` file, or the pairs of one.
         images: the folder that its paths start from; by default `images` beside the file, or its own folder.
         fars: false accept rates at which true accept rates are measured.
         advance: called with the number of images just embedded.
@@ -56,22 +59,6 @@ def verify(
     if not isinstance(pairs, PairSet):
         root = None if images is None else Path(images)
         pairs = read_pairs(Path(pairs), root, shorter_side=model.resize)
-    return verify_pairs(model, pairs, fars=fars, workers=workers, advance=advance)
-
-
-def verify_pairs(
-    model: EmbeddingModel,
-    pairs: PairSet,
-    *,
-    fars: Sequence[float] = FARS,
-    workers: int = 0,
-    advance: Advance | None = None,
-) -> Verified:
-    """Return how well the model tells same from different pairs.
-
-    An embedding is the mean of those of an image and its mirror image; they are compared by the distance of
-    the loss. Pairs with an image that cannot be read are left out.
-    """
     embeddings, broken = model.embed_store(pairs.images, mirrored=True, workers=workers, advance=advance)
     kept = ~(np.isin(pairs.first, broken) | np.isin(pairs.second, broken))
     if not kept.any():
@@ -90,23 +77,22 @@ def _distances(
     embeddings: Tensor, first: NDArray[np.int64], second: NDArray[np.int64], distance: str
 ) -> Tensor:
     """The distances of pairs of rows, [P]."""
-    parts = [slice(start, start + PAIRS_AT_ONCE) for start in range(0, len(first), PAIRS_AT_ONCE)]
-    return torch.cat(
-        [
-            pair_distances(embeddings[first[each]], embeddings[second[each]], distance=distance)
-            for each in parts
-        ]
-    )
+    starts = range(0, len(first), PAIRS_AT_ONCE)
+    parts = [
+        (first[start : start + PAIRS_AT_ONCE], second[start : start + PAIRS_AT_ONCE]) for start in starts
+    ]
+    found = [pair_distances(embeddings[left], embeddings[right], distance=distance) for left, right in parts]
+    return torch.cat(found)
 
 
-def successive_folds(pairs: int, folds: int = FOLDS) -> NDArray[np.int64]:
-    """Return the fold of each pair: runs of successive pairs, as in LFW's protocol.
+def successive_folds(pairs: int) -> NDArray[np.int64]:
+    """Return the fold of each pair: ten runs of successive pairs, as in LFW's protocol.
 
-    >>> successive_folds(5, folds=2).tolist()
-    [0, 0, 0, 1, 1]
+    >>> successive_folds(12).tolist()
+    [0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
-    parts = np.array_split(np.arange(pairs), folds)
-    return np.repeat(np.arange(folds), [len(part) for part in parts])
+    parts = np.array_split(np.arange(pairs), FOLDS)
+    return np.repeat(np.arange(FOLDS), [len(part) for part in parts])
 
 
 def pool_templates(embeddings: Tensor, templates: Templates) -> Tensor:
@@ -150,8 +136,10 @@ def verify_templates(
     if pairs is not None:
         (first, second), same = pairs[0].T, pairs[1]
         distances = _distances(pooled, first, second, model.distance)
-        fars = [far for far in RARE_FARS if far * np.sum(~same) >= 1]  # fewer pairs do not show it
-        found = verification_metrics(distances, same, folds=2, fars=fars)  # folds are not shown
+        fars = [far for far in RARE_FARS if far * np.sum(~same) >= 1]  # fewer pairs cannot show this rate
+        found = verification_metrics(
+            distances, same, folds=2, fars=fars
+        )  # what depends on folds is not shown
         metrics |= {name: value for name, value in found.items() if name.startswith("tar@") or name == "auc"}
     if len(templates.gallery) and len(templates.probes):
         if not templates.people:

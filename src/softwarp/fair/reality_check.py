@@ -30,8 +30,9 @@ from softwarp.recipe.schema import Recipe
 from softwarp.runs.result import Counts
 from softwarp.runs.run import Run
 from softwarp.training.job import prepare, start_accelerator
+from softwarp.training.judge import evaluate_job
 from softwarp.training.step_batches import fit_batches
-from softwarp.training.train import evaluate_job, train_recipe
+from softwarp.training.train import train_recipe
 from softwarp.tuning.search import fold_runs
 from softwarp.tuning.space import Parameter, space_of, with_settings
 

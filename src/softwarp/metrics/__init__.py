@@ -6,12 +6,7 @@ from softwarp.metrics.identification import identification_metrics
 from softwarp.metrics.intervals import bootstrap_means, bootstrap_over_classes
 from softwarp.metrics.neighbours import nearest_neighbours
 from softwarp.metrics.retrieval import retrieval_metrics, retrieval_per_query
-from softwarp.metrics.verification import (
-    combine_flipped,
-    pair_distances,
-    roc_points,
-    verification_metrics,
-)
+from softwarp.metrics.verification import combine_flipped, pair_distances, roc_points, verification_metrics
 from softwarp.metrics.votes import knn_per_query
 
 __all__ = [

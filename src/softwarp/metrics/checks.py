@@ -12,7 +12,7 @@ Array = Tensor | np.ndarray
 Labels = Array | Sequence[int] | Sequence[str]  # numbers or text
 DISTANCES = ("euclidean", "cosine")
 LARGEST = 1e300  # beyond it, sums and distances of many numbers leave float64
-ROWS_AT_ONCE = 256  # float64 copies are made of so many rows, never of all
+ROWS_AT_ONCE = 256  # float64 copies are made of so many rows at a time, never of all
 
 
 def check_embeddings(embeddings: Array, name: str = "embeddings") -> Tensor:
@@ -28,9 +28,9 @@ def check_embeddings(embeddings: Array, name: str = "embeddings") -> Tensor:
         )
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise ValueError(f"{name} must be real numbers; got {tensor.dtype}")
-    wide = tensor.dtype in (torch.float64, torch.int64, torch.int32)  # float32 cannot hold them
+    wide = tensor.dtype in (torch.float64, torch.int64, torch.int32)  # float32 cannot hold these numbers
     tensor = tensor.double() if wide else tensor.float()
-    low, high = torch.aminmax(tensor, dim=1)  # they pass NaN on, and need no table of flags
+    low, high = torch.aminmax(tensor, dim=1)  # minima and maxima pass NaN on, and need no table of flags
     wrong = (~(low.isfinite() & high.isfinite())).nonzero().flatten().tolist()
     if wrong:
         shown = ", ".join(map(str, wrong[:5])) + (", ..." if len(wrong) > 5 else "")

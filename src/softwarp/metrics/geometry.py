@@ -1,4 +1,4 @@
-"""The shape of an embedding space, as numbers: what papers argue with when they show scatter plots."""
+"""The shape of an embedding space in numbers, where papers argue with scatter plots."""
 
 import torch
 from torch import Tensor

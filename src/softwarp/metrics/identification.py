@@ -1,4 +1,4 @@
-"""Identification, 1:N: who of a gallery is this, and is it anyone of them?"""
+"""Identification, 1:N: who in a gallery is this, and is it anyone in the gallery at all?"""
 
 from collections.abc import Sequence
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from softwarp.metrics.checks import Array, check_sides
 from softwarp.metrics.scaling import exact_distances
-from softwarp.metrics.scores import Side, make_sides, scaled, score_error, scores
+from softwarp.metrics.scores import Side, distances_in_frame, make_sides, score_error, scores
 from softwarp.metrics.threads import side_by_side
 
 BLOCK_ROWS = 64  # queries whose scores of the whole gallery are held at once
@@ -49,7 +49,7 @@ def _nearest(side: Side, other: Side, start: int, k: int) -> tuple[Tensor, Tenso
     best, candidates = block.topk(min(k + SPARE, block.shape[1]), dim=1)
     distances, indices = _sorted(side, other, rows, candidates.sort(dim=1).values)
     left_out = best[:, -1] + score_error(side, other, rows, columns)  # no item left out scores more
-    unsure = -scaled(side.frame, distances[:, k - 1]).square() / 2 <= left_out * (1 - 2**-22)
+    unsure = -distances_in_frame(side.frame, distances[:, k - 1]).square() / 2 <= left_out * (1 - 2**-22)
     for row in unsure.nonzero().flatten().tolist() if candidates.shape[1] < block.shape[1] else []:
         whole = torch.arange(block.shape[1], device=block.device)[None]
         every = _sorted(side, other, slice(start + row, start + row + 1), whole)

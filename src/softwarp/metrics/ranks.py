@@ -21,10 +21,10 @@ from softwarp.metrics.counting import Rows, Workspace, count_closer, settle
 from softwarp.metrics.scaling import exact_distances
 from softwarp.metrics.scores import (
     Side,
+    distances_in_frame,
     in_frame,
     make_sides,
     near_distances,
-    scaled,
     scores,
     square_error,
 )
@@ -133,7 +133,7 @@ def _rows(
     distances, positives = _to_positives(side, other, places, first, counts, own, near)
     if bool((distances.square().diff(dim=1) <= 2 * square_error(side)).any()):  # which is nearer? ask exactly
         distances, positives = _to_positives(side, other, places, first, counts, own, exact_distances)
-        distances = scaled(side.frame, distances)
+        distances = distances_in_frame(side.frame, distances)
     slots = int(distances.isfinite().sum(dim=1).max())
     distances, positives = distances[:, :slots].contiguous(), positives[:, :slots].contiguous()
     scores = -distances.square() / 2

@@ -92,7 +92,7 @@ def in_frame(frame: Frame, exact: Tensor) -> Tensor:
     return (exact.double() / frame.unit - frame.centre) / frame.scale
 
 
-def scaled(frame: Frame, distances: Tensor) -> Tensor:
+def distances_in_frame(frame: Frame, distances: Tensor) -> Tensor:
     """Distances between embeddings as those between their points."""
     return distances / frame.unit / frame.scale
 

@@ -13,7 +13,7 @@ Made = TypeVar("Made")
 
 
 class Map(Protocol):
-    """What the built-in `map` is."""
+    """The type of the built-in `map`."""
 
     def __call__(self, function: Callable[[Given], Made], items: Iterable[Given], /) -> Iterable[Made]: ...
 

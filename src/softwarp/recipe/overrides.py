@@ -1,4 +1,4 @@
-"""Changes to a recipe (KEY=VALUE, another loss), in what two differ, and checks of one with its loss."""
+"""Changes a recipe (KEY=VALUE, another loss), compares two, and checks one against the needs of its loss."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -102,7 +102,7 @@ def deciding_settings(settings: Any) -> dict[str, Any]:
 
 
 def difference_of(there: Any, asked: Any, *, but: Sequence[str] = ()) -> str:
-    """Return in words in what two sets of settings differ; empty if the outcome would be the same.
+    """Return in words how two sets of settings differ; empty if the outcome would be the same.
 
     Args:
         but: keys, or parts of a recipe, that may differ.

@@ -70,13 +70,22 @@ def claim(text: str, verdict: Verdict, numbers: str, *, said: str = OUR_READING)
     return {"claim": text, "said": said, "verdict": verdict, "numbers": numbers}
 
 
-def shown(metric: str, value: Measured) -> str:
+def written(metric: str, value: Measured) -> str:
     """Return a value as tables show it.
 
-    >>> shown("recall@1", Measured(0.9, 0.01))
+    >>> written("recall@1", Measured(0.9, 0.01))
     '90.0 ± 1.0'
     """
     return figure(metric, value.mean, None if math.isnan(value.deviation) else value.deviation)
+
+
+def rows_written(rows: Iterable[Mapping[str, Any]], metric: str) -> str:
+    """Return a metric of some rows in words: the title of each, and its value.
+
+    >>> rows_written([{"title": "alpha 5", "mean": {"avg_dtp": 4.9}, "deviation": {}}], "avg_dtp")
+    'alpha 5: 4.90'
+    """
+    return ", ".join(f"{row['title']}: {written(metric, measured(row, metric))}" for row in rows)
 
 
 def claims_table(claims: Iterable[Mapping[str, str]]) -> Table:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import cycle, product
+from itertools import cycle, product, repeat
 from typing import Any
 
 import torch
@@ -14,14 +14,14 @@ from matplotlib.ticker import LogFormatter, MaxNLocator
 from torch import Tensor
 
 from softwarp.fair.comparisons import Pair
-from softwarp.figures import COLOURS, svg, tidy
+from softwarp.figures import COLOURS, draw_seeds, plain, svg, tidy
 from softwarp.files import printable
 from softwarp.models.principal import principal_head
 from softwarp.report.page import Illustration
 
-LINES = ("-", "-.", ":")  # for further runs, once all colours are used; dashes are for alpha
+LINES = ("-", "-.", ":")  # further runs take the next line once all colours are used; dashes are for alpha
 Histories = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # title -> per seed, rows of epochs
-# What is drawn of an epoch, over all runs that have it.
+# What is drawn by epoch, for the runs that have it.
 CURVES = {
     "loss": "training loss",
     "avg_dtp": "AvgDTP: mean distance to its own proxy",
@@ -51,7 +51,7 @@ def _curve(
     axes = figure.subplots()
     drawn = _draw_curves(axes, key, rows, styles)
     tidy(axes)
-    labels = [label.replace("$", r"\$") for label in drawn]  # no mathematics
+    labels = [plain(label) for label in drawn]
     figure.legend(drawn.values(), labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     shown = [{k: row[k] for k in ("run", "seed", "epoch", key, "alpha")} for row in rows]
     return Illustration(name, svg(figure), shown)
@@ -175,33 +175,26 @@ def differences(name: str, seeds: Mapping[str, Sequence[float]], behind: Mapping
     """Return each seed's value, and how far each row is behind the first, with intervals; in percent."""
     figure = Figure(figsize=(10, 0.8 + 0.3 * len(seeds)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for place, (title, values) in enumerate(seeds.items()):
-        points = [100 * value for value in values]
-        left.plot(points, [place] * len(points), "o", color=COLOURS[1], markersize=4)
-        left.plot([sum(points) / len(points)], [place], "|", color="black", markersize=12)
-        if title in behind:
-            pair = behind[title]
+    shown = {title: [100 * value for value in values] for title, values in seeds.items()}
+    draw_seeds(left, shown, repeat(COLOURS[1]))
+    for place, title in enumerate(seeds):
+        if pair := behind.get(title):
             for interval, width in ((pair.over_seeds, 1), (pair.over_classes, 4)):
                 if interval:
-                    right.plot(
-                        [-100 * end for end in interval], [place] * 2, color=COLOURS[0], linewidth=width
-                    )
+                    ends = [-100 * end for end in interval]
+                    right.plot(ends, [place] * 2, color=COLOURS[0], linewidth=width)
             right.plot([-100 * pair.difference], [place], "o", color="black", markersize=4)
     lowest = max((max(pair.difference, pair.over_classes[1]) for pair in behind.values()), default=0.0)
     highest = max((-min(pair.difference, pair.over_classes[0]) for pair in behind.values()), default=0.0)
     right.set_xlim(-115 * max(lowest, 0) - 1, max(15 * lowest, 115 * highest) + 1)
     right.axvline(0, color="grey", linewidth=1)
-    left.set(yticks=range(len(seeds)), yticklabels=list(seeds), xlabel="MAP@R (%)")
+    left.set(xlabel="MAP@R (%)")
     right.set(xlabel="difference from the best (points)")
-    left.invert_yaxis()
     tidy(left, right)
+    apart = {title: pair.difference for title, pair in behind.items()}
     rows = [
-        {"loss": title, "seed": number, "map@r": value, "behind": _difference(behind.get(title))}
+        {"loss": title, "seed": number, "map@r": value, "behind": apart.get(title, math.nan)}
         for title, values in seeds.items()
         for number, value in enumerate(values)
     ]
     return Illustration(name, svg(figure), rows)
-
-
-def _difference(pair: Pair | None) -> float:
-    return math.nan if pair is None else pair.difference

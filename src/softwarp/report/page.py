@@ -43,7 +43,7 @@ class Tile:
     name: str
     label: str = ""
     distance: float | None = None
-    right: bool | None = None  # whether it is an answer of the query's class; None where nobody asked
+    right: bool | None = None  # whether the answer is of the query's class; None if it is no answer
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Section:
     text: str = ""
     tables: Sequence[Table] = ()
     figures: Sequence[Illustration] = ()
-    side_by_side: bool = False  # the figures, where the page is wide
+    side_by_side: bool = False  # puts figures side by side where the page is wide
     groups: Sequence[Group] = ()
-    small: bool = True  # the pictures of groups: in rows, without words below them
-    pairs: bool = False  # groups of two pictures, side by side at any width
+    small: bool = True  # pictures of groups stand in rows, without words below them
+    pairs: bool = False  # the two pictures of a group stand side by side at any width
     note: str = ""
     folded: Mapping[str, str] = field(default_factory=dict)  # long texts by title
     level: int = 2

@@ -39,9 +39,8 @@ class ReportedRun:
     def judged_on(self) -> JudgedOn:
         """Return what tells whether two may be compared: folds judge as many classes, but others."""
         first, run = self.repeats.runs[0], self.runs[0]
-        plan = (
-            run.recipe().evaluation if run.started() else EvaluationPart()
-        )  # nothing but the table is left of sets of seeds
+        # Of several seeds there may be nothing left but their table.
+        plan = run.recipe().evaluation if run.started() else EvaluationPart()
         folds = plan.fold is not None and first.split == "validation"
         fold = (plan.fold, plan.folds, plan.fold_seed, plan.fold_of) if folds else ()
         return first.data_sha256, first.split, first.classes.evaluated, plan.test_classes, fold
@@ -139,9 +138,7 @@ def _group_parts(entries: Sequence[ReportedRun], prefix: str) -> list[Section]:
     )
     trained = any(row for seeds in histories.values() for row in seeds)
     parts = [results, *([training] if trained else [])]
-    judged = [
-        entry for entry in entries if "map@r" in entry.repeats.mean
-    ]  # all but those of test_classes none
+    judged = [entry for entry in entries if "map@r" in entry.repeats.mean]  # test_classes none judges nothing
     ranked = sorted(judged, key=lambda entry: -entry.repeats.mean["map@r"])
     kept = {entry.title: entry.runs[0] for entry in ranked if entry.runs[0].has_embeddings()}
     return [
@@ -155,7 +152,7 @@ def _group_parts(entries: Sequence[ReportedRun], prefix: str) -> list[Section]:
 def _geometry(entries: Sequence[ReportedRun]) -> list[Section]:
     rows = []
     for entry in entries:
-        found = [_geometry_of(run) for run in entry.runs]
+        found = [geometry_of(run) for run in entry.runs]
         mean = {name: statistics.mean(each[name] for each in found) for name in found[0]}
         spread = {name: deviation_of([each[name] for each in found]) for name in mean if len(found) > 1}
         known = {name: value for name, value in mean.items() if not math.isnan(value)}
@@ -168,7 +165,8 @@ def _geometry(entries: Sequence[ReportedRun]) -> list[Section]:
     return [Section(title="Geometry", tables=[metric_table(rows, names, ("run",))], note=note, level=3)]
 
 
-def _geometry_of(run: Run) -> dict[str, float]:
+def geometry_of(run: Run) -> dict[str, float]:
+    """Return the geometry of the embeddings that a run has kept."""
     arrays = run.load_embeddings()
     return geometry_metrics(arrays["embeddings"], arrays["labels"], distance=run.result().distance)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softwarp.evaluation import evenly_spaced
 from softwarp.metrics import nearest_neighbours, retrieval_per_query
 from softwarp.metrics.checks import on_unit_sphere
 from softwarp.report.figures import thumbnail_map
@@ -153,10 +154,9 @@ def _tile(item: EvaluatedImage, show: Show, *, right: bool | None = None) -> Til
 
 def confused(view: View, show: Show) -> list[Group]:
     """Return the pairs of classes that are most often among each other's nearest images."""
-    names = dict(zip(view.labels.tolist(), (item.class_name for item in view.items), strict=True))
-    names |= dict(
-        zip(view.searched_labels.tolist(), (item.class_name for item in view.searched_items), strict=True)
-    )
+    labels = torch.cat([view.labels, view.searched_labels]).tolist()
+    items = [*view.items, *view.searched_items]
+    names = {label: item.class_name for label, item in zip(labels, items, strict=True)}
     groups = []
     for first, second, share in confused_pairs(view.labels, view.searched_labels[view.nearest])[:PAIRS]:
         rows = {}
@@ -191,7 +191,7 @@ def confused_pairs(labels: Tensor, neighbours: Tensor) -> list[tuple[int, int, f
 
 def _map(name: str, title: str, view: View, show: Show) -> Illustration:
     classes = view.labels.unique()
-    some = classes[torch.linspace(0, len(classes) - 1, min(MAPPED, len(classes))).long()]
+    some = classes[evenly_spaced(len(classes), MAPPED)]
     rows = torch.cat([(view.labels == label).nonzero().flatten()[:EACH] for label in some])
     items = [view.items[row] for row in rows.tolist()]
     drawn = thumbnail_map(

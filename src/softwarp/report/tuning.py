@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from softwarp.figures import COLOURS, svg, tidy
+from softwarp.figures import COLOURS, panels_of, svg, tidy
 from softwarp.losses.own_file import loss_label
 from softwarp.recipe.schema import parse_recipe
 from softwarp.report.page import Illustration, Section
@@ -23,7 +24,7 @@ from softwarp.tuning.space import Parameter, number_of, on_bounds, parse_paramet
 
 MARKS = {"complete": ("o", COLOURS[1]), "pruned": ("v", "#999999"), "blew up": ("x", COLOURS[0])}
 SHOWN = 10  # trials in the table
-FEWEST = 4  # trials that importances are computed from
+FEWEST = 4  # complete trials; fewer say nothing about importances
 COLOUR_MAP = "viridis"
 
 
@@ -34,53 +35,51 @@ def search_parts(studies: Mapping[str, Study], best: str) -> list[Section]:
         best: the recipe that was found, as YAML.
     """
     first = next(iter(studies.values()))
-    parts = [
-        Section(
-            title=f"Search: {loss_label(first.recipe.loss.name)} on {first.recipe.data.name}",
-            text="Every value is measured on validation classes; test classes were never loaded. Values of "
-            "the best trial are optimistic, because it is the best of many: judge it once on test classes.",
-            folded={"best recipe": best},
-        )
-    ]
-    for title, study in studies.items():
-        prefix = f"{title.replace(' ', '-')}-" if len(studies) > 1 else ""
-        parts += _parts(study, f"{title}: " if len(studies) > 1 else "", prefix)
-    return parts
+    about = Section(
+        title=f"Search: {loss_label(first.recipe.loss.name)} on {first.recipe.data.name}",
+        text="Every value is measured on validation classes; test classes were never loaded. Values of "
+        "the best trial are optimistic, because it is the best of many: judge it once on test classes.",
+        folded={"best recipe": best},
+    )
+    if len(studies) == 1:
+        return [about, *_parts(first, "", "")]
+    several = (_parts(study, f"{title}: ", f"{title.replace(' ', '-')}-") for title, study in studies.items())
+    return [about, *chain.from_iterable(several)]
 
 
 def _parts(study: Study, title: str, prefix: str) -> list[Section]:
     more = f"; the table shows the {SHOWN} best" if len(study.trials) > SHOWN else ""
     shares = importances(study)
-    figures = {
-        "History": Section(title="History", figures=[draw_history(f"{prefix}history", study)], level=3),
-        "Importances": Section(
-            title="Importances",
-            figures=[draw_importances(f"{prefix}importances", shares)] if shares else (),
-            note="Share of the variance of complete trials that each parameter explains alone (fANOVA). With "
-            "few trials this is a hint.",
-            level=3,
+    importance = Section(
+        title="Importances",
+        figures=[draw_importances(f"{prefix}importances", shares)] if shares else (),
+        note="Share of the variance of complete trials that each parameter explains alone (fANOVA). With "
+        "few trials this is a hint.",
+        level=3,
+    )
+    return [
+        Section(
+            title=f"{title}{len(study.trials)} trials",
+            text=f"{states(study)}{more}.",
+            tables=[trials_table(study)],
+            note="; ".join(bound_sentences(study)),
         ),
-        "Slices": Section(
+        Section(title="History", figures=[draw_history(f"{prefix}history", study)], level=3),
+        *([importance] if shares else []),
+        Section(
             title="Slices",
             figures=[draw_slices(f"{prefix}slices", study)],
             note="The best trial is circled; grey triangles were pruned, crosses blew up.",
             level=3,
         ),
-        "Parallel": Section(
+        Section(
             title="Parallel coordinates",
             figures=[draw_parallel(f"{prefix}parallel", study)],
             note="A line per trial, each axis from the low to the high end of its range; the best is thick, "
             "pruned ones are grey.",
             level=3,
         ),
-    }
-    first = Section(
-        title=f"{title}{len(study.trials)} trials",
-        text=f"{states(study)}{more}.",
-        tables=[table(study)],
-        note="; ".join(bound_sentences(study)),
-    )
-    return [first, *(part for part in figures.values() if part.figures)]
+    ]
 
 
 def read_searches(folder: Path) -> dict[str, Study]:
@@ -107,35 +106,33 @@ def states(study: Study) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
-def table(study: Study, most: int = SHOWN) -> Table:
-    """Return the best trials: value, how they ended, and their settings."""
-    keys = list(study.space)
+def trials_table(study: Study) -> Table:
+    """Return the best trials: how they ended, their value and their settings."""
+    names = short_names(list(study.space))
     rows = [
-        (
-            Cell(str(trial.number)),
-            Cell(trial.state),
-            Cell(figure(study.objective, trial.value), best=trial is study.best),
-            *(Cell(short_value(trial.settings[key])) for key in keys),
-        )
-        for trial in study.trials[:most]
+        (*_ended(trial), _reached(study, trial), *(Cell(short_value(trial.settings[key])) for key in names))
+        for trial in study.trials[:SHOWN]
     ]
-    heads = ("trial", "state", metric_title(study.objective), *short_names(keys).values())
+    heads = ("trial", "state", metric_title(study.objective), *names.values())
     return Table(heads, tuple(rows), words=2)
 
 
-def short_table(study: Study, most: int = SHOWN) -> Table:
+def short_table(study: Study) -> Table:
     """Return the same for a terminal, where a column per key has no room."""
     names = short_names(list(study.space))
-    rows = [
-        (
-            Cell(str(trial.number)),
-            Cell(trial.state),
-            Cell(", ".join(f"{name} {short_value(trial.settings[key])}" for key, name in names.items())),
-            Cell(figure(study.objective, trial.value), best=trial is study.best),
-        )
-        for trial in study.trials[:most]
-    ]
+    rows = []
+    for trial in study.trials[:SHOWN]:
+        settings = ", ".join(f"{name} {short_value(trial.settings[key])}" for key, name in names.items())
+        rows.append((*_ended(trial), Cell(settings), _reached(study, trial)))
     return Table(("trial", "state", "settings", metric_title(study.objective)), tuple(rows), words=3)
+
+
+def _ended(trial: Trial) -> tuple[Cell, Cell]:
+    return Cell(str(trial.number)), Cell(trial.state)
+
+
+def _reached(study: Study, trial: Trial) -> Cell:
+    return Cell(figure(study.objective, trial.value), best=trial is study.best)
 
 
 def short_names(keys: list[str]) -> dict[str, str]:
@@ -208,20 +205,9 @@ def draw_history(name: str, study: Study) -> Illustration:
     axes = drawing.subplots()
     trials = sorted(study.trials, key=lambda trial: trial.number)
     for state, (mark, colour) in MARKS.items():
-        some = [trial for trial in trials if trial.state == state]
-        if some:
-            axes.scatter(
-                [trial.number for trial in some],
-                [100 * trial.value for trial in some],
-                marker=mark,
-                color=colour,
-                label=state,
-                zorder=3,
-            )
-    best, line = -math.inf, []
-    for trial in trials:
-        best = max(best, 100 * trial.value if trial.state == "complete" else -math.inf)
-        line.append(best)
+        if some := [(trial.number, 100 * trial.value) for trial in trials if trial.state == state]:
+            axes.scatter(*zip(*some, strict=True), marker=mark, color=colour, label=state, zorder=3)
+    line = [100 * value or math.nan for value in study.course()]  # no line before the first complete trial
     axes.step([t.number for t in trials], line, where="post", color=COLOURS[2], label="best so far")
     axes.set(xlabel="trial", ylabel=metric_title(study.objective))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -245,32 +231,14 @@ def draw_importances(name: str, shares: Mapping[str, float]) -> Illustration:
 
 def draw_slices(name: str, study: Study) -> Illustration:
     """Return a panel per key: the value of each trial over that key alone."""
-    columns = min(3, len(study.space))
-    rows = math.ceil(len(study.space) / columns)
-    drawing = Figure(figsize=(10, 2.8 * rows), layout="constrained")
-    panels = drawing.subplots(rows, columns, sharey=True, squeeze=False).flatten()
-    for panel in panels[len(study.space) :]:
-        panel.set_visible(False)
-    for panel, (key, parameter) in zip(panels, study.space.items(), strict=False):
+    drawing, panels = panels_of(len(study.space), min(3, len(study.space)), height=2.8)
+    for panel, (key, parameter) in zip(panels, study.space.items(), strict=True):
         for trial in study.trials:
             mark, colour = MARKS[trial.state]
-            panel.scatter(
-                _position(parameter, trial, key),
-                100 * trial.value,
-                marker=mark,
-                color=colour,
-                s=18,
-                clip_on=False,
-            )
-        best = study.best
-        panel.scatter(
-            _position(parameter, best, key),
-            100 * best.value,
-            s=90,
-            facecolors="none",
-            edgecolors=COLOURS[0],
-            clip_on=False,
-        )
+            place = _position(parameter, trial, key), 100 * trial.value
+            panel.scatter(*place, marker=mark, color=colour, s=18, clip_on=False)
+        place = _position(parameter, study.best, key), 100 * study.best.value
+        panel.scatter(*place, s=90, facecolors="none", edgecolors=COLOURS[0], clip_on=False)
         if parameter.kind == "choice":
             panel.set_xticks(range(len(parameter.choices)), [str(choice) for choice in parameter.choices])
         elif parameter.logarithmic:
@@ -309,13 +277,11 @@ def draw_parallel(name: str, study: Study) -> Illustration:
     axes.set(yticks=[], ylim=(-0.12, 1.12))
     for place, parameter in enumerate(study.space.values()):
         axes.axvline(place, color="#666666", linewidth=0.8)
-        low, high = (
-            (parameter.choices[0], parameter.choices[-1])
-            if parameter.kind == "choice"
-            else (f"{parameter.low:.3g}", f"{parameter.high:.3g}")
-        )
-        axes.text(place, -0.03, str(low), ha="center", va="top", fontsize=8)
-        axes.text(place, 1.03, str(high), ha="center", va="bottom", fontsize=8)
+        ends = (f"{parameter.low:.3g}", f"{parameter.high:.3g}")
+        if parameter.kind == "choice":
+            ends = (str(parameter.choices[0]), str(parameter.choices[-1]))
+        axes.text(place, -0.03, ends[0], ha="center", va="top", fontsize=8)
+        axes.text(place, 1.03, ends[1], ha="center", va="bottom", fontsize=8)
     axes.spines[:].set_visible(False)
     bar = drawing.colorbar(ScalarMappable(scale, COLOUR_MAP), ax=axes, label=metric_title(study.objective))
     bar.outline.set_visible(False)

@@ -4,7 +4,7 @@ Fig. 8: Delta times 1 to 5.5, all else fixed, beside the same loss without a war
 4.4 says that a larger Delta helps at first; then accuracy drops and reaches a plateau.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,26 +13,14 @@ from matplotlib.figure import Figure
 
 from softwarp.events import OnEvent
 from softwarp.figures import Drawing
-from softwarp.studies.sweeps import (
-    ALWAYS,
-    best_of,
-    collect_sweep,
-    compared,
-    draw_sweep,
-    level,
-    numbers,
-    summarise_sweep,
-    sweep_table,
-)
-from softwarp.studies.variants import Outcome, Seeds, Words, about, numbers_of, seeds_of, settings_of_words
+from softwarp.studies import sweeps, variants
+from softwarp.studies.variants import Seeds, Words
 
 PAPER = "Fig. 8"
-GLYPHS = ("data.max_classes=300",)
 VALUES = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.5)
 QUICK_VALUES = (1.0, 2.0, 5.5)
 PLATEAU = 3  # values at the end that are alike
-SAID = "section 4.4"
-table = sweep_table
+table = sweeps.sweep_table
 
 
 def main(
@@ -52,32 +40,21 @@ def main(
 
     By default on 300 classes of glyphs with the demo's recipe.
     """
-    base = settings_of_words(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
-    factors = numbers_of(values) if values else QUICK_VALUES if quick else VALUES
-    found = collect_sweep(base, "delta", factors, output, seeds=seeds_of(seeds, quick), on_event=on_event)
-    return about(found, base) | summarise(found)
-
-
-def summarise(found: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
-    """Return a point per factor, and what became of the shape of Fig. 8."""
-    summary = summarise_sweep(found, "delta")
+    base = variants.settings_of_words(words, always=sweeps.ALWAYS, quick=quick)
+    factors = variants.numbers_of(values) if values else QUICK_VALUES if quick else VALUES
+    summary = sweeps.run_sweep(base, "delta", factors, output, variants.seeds_of(seeds, quick), on_event)
     return summary | {"claims": claims_of(summary)}
 
 
 def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the parts of the shape, judged by Recall@1."""
     points = summary["points"]
-    best = best_of(points)
+    best = sweeps.best_of(points)
+    plateau = f"then it is on a plateau (measured: the last {PLATEAU} values are alike)"
     return [
-        compared("a larger Delta improves accuracy at first", best, points[0], "delta", said=SAID),
-        compared("past a certain point accuracy drops", best, points[-1], "delta", said=SAID),
-        level(
-            f"then it is on a plateau (measured: the last {PLATEAU} values are alike)",
-            points[-PLATEAU:],
-            "delta",
-            PLATEAU,
-            said=SAID,
-        ),
+        sweeps.higher_at("a larger Delta improves accuracy at first", best, points[0], "delta"),
+        sweeps.higher_at("past a certain point accuracy drops", best, points[-1], "delta"),
+        sweeps.level(plateau, points[-PLATEAU:], "delta", PLATEAU),
     ]
 
 
@@ -85,6 +62,6 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     """Return Fig. 8, with MAP@R beside it."""
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    draw_sweep(left, summary, "recall@1")
-    draw_sweep(right, summary, "map@r")
-    return {"delta": Drawing(figure, numbers(summary))}
+    sweeps.draw_sweep(left, summary, "recall@1")
+    sweeps.draw_sweep(right, summary, "map@r")
+    return {"delta": Drawing(figure, sweeps.drawn_rows(summary))}

@@ -1,7 +1,7 @@
 """What each function of the distance does to the embedding space.
 
 Table 3 and Fig. 9: Eq. 8 with eleven pairs of functions f1, f2, all else the same. As in the paper, nothing
-is augmented, and the head starts otherwise, so that embeddings start closer to their proxies; the paper
+is augmented, and the head starts differently, so that embeddings start closer to their proxies; the paper
 does not say how, here it has smaller weights (`head_init: default`). Recall@1 and NMI are of test classes,
 AvgDTP is of training images; NMI is arithmetic, and geometric as in the authors' code. Every function has
 the recipe's network, rates and scale. Training that blows up counts with its last finite result. The claims
@@ -10,6 +10,7 @@ are those of the paper's section 4.5.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,35 +21,34 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.recipe.schema import Recipe, parse_recipe
-from softwarp.report.claims import Measured, Verdict, above, all_of, claim, correlated, measured, shown, yes
-from softwarp.studies.published import TABLE_3
-from softwarp.studies.variants import (
-    Outcome,
-    Seeds,
-    Words,
-    about,
-    loss_setting,
-    seeds_of,
-    settings_of_words,
-    summarise_variants,
-    train_variants,
+from softwarp.report.claims import (
+    Measured,
+    Verdict,
+    above,
+    all_of,
+    claim,
+    correlated,
+    measured,
+    rows_written,
+    yes,
 )
+from softwarp.studies import variants
+from softwarp.studies.published import TABLE_3
+from softwarp.studies.variants import Outcome, Seeds, Words
 from softwarp.tables import Cell, Row, Table, metric_table
 
 PAPER = "Table 3, Fig. 9"
 SAID = "section 4.5"
 METRICS = ("recall@1", "nmi", "nmi_geometric", "avg_dtp")
-GLYPHS = ("data.max_classes=300",)
-ALWAYS = ("data.train_transform=none", "data.color_jitter=null", "data.erase=0", "model.head_init=default")
-TEST = (
-    "evaluation.split=test",
-    "evaluation.every=0",
-    "evaluation.patience=null",
-    "evaluation.clustering=true",
-)
+UNAUGMENTED = ("data.train_transform=none", "data.color_jitter=null", "data.erase=0")
+JUDGED = ("evaluation.split=test", "evaluation.every=0", "evaluation.patience=null")
+ALWAYS = (*UNAUGMENTED, *JUDGED, "evaluation.clustering=true", "model.head_init=default")
 START = "start"  # the row without training
 CLOSE = 0.05
 ARITHMETIC = "NMI arithmetic"  # beside the geometric one it needs its name
+
+Rows = Mapping[str, Mapping[str, Any]]  # by the name of the function
+stated = partial(claim, said=SAID)
 
 
 class Function(NamedTuple):
@@ -71,6 +71,7 @@ FUNCTIONS = {
     "scaled_1.1": Function("1.1 t1 - t2", "scaled", {"factor": 1.1}, COLOURS[2], "--"),
     "scaled_2": Function("2.0 t1 - t2", "scaled", {"factor": 2.0}, COLOURS[2]),
 }
+SETTINGS = ((0.5, 1.5, 50.0), (0.9, 1.1, 25.0), (0.25, 2.25, 7.75))  # k1, k2 and alpha of each warp
 WARPS = {
     f"warp_{alpha:g}": Function(
         f"warp: {k1:g}, {k2:g}, alpha {alpha:g}",
@@ -78,9 +79,7 @@ WARPS = {
         {"k1": k1, "k2": k2, "alpha": alpha},
         colour,
     )
-    for (k1, k2, alpha), colour in zip(
-        ((0.5, 1.5, 50.0), (0.9, 1.1, 25.0), (0.25, 2.25, 7.75)), COLOURS, strict=False
-    )
+    for (k1, k2, alpha), colour in zip(SETTINGS, COLOURS, strict=False)
 }
 
 
@@ -100,9 +99,9 @@ def main(
 
     By default on 300 classes of glyphs with the demo's recipe.
     """
-    base = settings_of_words(words or (), glyphs=GLYPHS, always=(*ALWAYS, *TEST), quick=quick)
-    found = collect(base, output, seeds=seeds_of(seeds, quick), on_event=on_event)
-    return about(found, base) | summarise(found)
+    base = variants.settings_of_words(words, always=ALWAYS, quick=quick)
+    found = collect(base, output, seeds=variants.seeds_of(seeds, quick), on_event=on_event)
+    return variants.about_trainings(found, base) | summarise(found)
 
 
 def collect(
@@ -112,12 +111,12 @@ def collect(
     recipes = {name: recipe_of(base, function) for name, function in (FUNCTIONS | WARPS).items()}
     untrained = [phase.model_copy(update={"epochs": 0}) for phase in recipes["identity"].phases]
     recipes = {START: recipes["identity"].model_copy(update={"phases": tuple(untrained)})} | recipes
-    return train_variants(recipes, folder, seeds=seeds, base=base, on_event=on_event)
+    return variants.train_variants(recipes, folder, seeds=seeds, base=base, on_event=on_event)
 
 
 def recipe_of(base: Mapping[str, Any], function: Function) -> Recipe:
     """Return the recipe with another function, and nothing else changed."""
-    scale = loss_setting(base, "scale")
+    scale = variants.loss_setting(base, "scale")
     loss = {**base["loss"], "name": function.loss, "settings": {**function.settings, "scale": scale}}
     phases = [{**phase, "loss_settings": {}} for phase in base["phases"]]
     return parse_recipe({**base, "loss": loss, "phases": phases})
@@ -125,13 +124,10 @@ def recipe_of(base: Mapping[str, Any], function: Function) -> Recipe:
 
 def summarise(found: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
     """Return a row per function, and what became of the paper's claims."""
-    rows = summarise_variants(found, METRICS)
+    rows = variants.summarise_variants(found, METRICS)
     start = rows[START]
-    first = {
-        "epoch": 0,
-        "mean": start["mean"]["avg_dtp"],
-        "deviation": start["deviation"].get("avg_dtp", 0.0),
-    }
+    deviation = start["deviation"].get("avg_dtp", 0.0)
+    first = {"epoch": 0, "mean": start["mean"]["avg_dtp"], "deviation": deviation}
     for name, row in rows.items():
         row["title"] = "untrained" if name == START else (FUNCTIONS | WARPS)[name].title
         row["avg_dtp_by_epoch"].insert(0, dict(first))
@@ -141,115 +137,96 @@ def summarise(found: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
 def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return each claim of the paper's text, and our reading of some, with a verdict from the numbers."""
     rows = summary["rows"]
-    return [
-        *claims_of_slopes(rows),
-        *claims_of_powers(rows),
-        *claims_of_warps(rows),
-        *claims_of_accuracy(rows),
-    ]
+    parts = (claims_of_slopes, claims_of_powers, claims_of_warps, claims_of_accuracy)
+    return [each for part in parts for each in part(rows)]
 
 
-def claims_of_slopes(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+def claims_of_slopes(rows: Rows) -> list[dict[str, str]]:
     """Return what becomes of 0.97, 0.5, 1.1 and 2.0 times t1; factors of two are our reading."""
     below, beyond = ("scaled_0.97", "scaled_0.5"), ("scaled_1.1", "scaled_2")
     growing = all_of(yes(still_growing(rows[name])) for name in below)
     grown = ", ".join("{:.2f} -> {:.2f}".format(*last_quarter(rows[name])) for name in below)
     blown = [len(rows[name]["blew_up"]) for name in below]
-    high, low = (listed(rows, "avg_dtp", ("identity", *names)) for names in (below, beyond))
+    high, low = (functions_written(rows, ("identity", *names)) for names in (below, beyond))
     return [
-        claim(
-            "slopes below 1 push outward everywhere: a high AvgDTP", compared(rows, below), high, said=SAID
-        ),
-        claim(
+        stated("slopes below 1 push outward everywhere: a high AvgDTP", beside_identity(rows, below), high),
+        stated(
             "slopes below 1 fly off until numerical instability",
             yes(all(blown)),
             f"{sum(blown)} of these trainings blew up",
-            said=SAID,
         ),
         claim(
             "slopes below 1 run away: AvgDTP is more than twice that of t1 - t2 and still grows at the end",
-            all_of((compared(rows, below, factor=2.0), growing)),
+            all_of((beside_identity(rows, below, factor=2.0), growing)),
             f"{high}; in the last quarter {grown}",
         ),
-        claim(
-            "slopes above 1 do the opposite: a low AvgDTP",
-            compared(rows, beyond, larger=False),
-            low,
-            said=SAID,
+        stated(
+            "slopes above 1 do the opposite: a low AvgDTP", beside_identity(rows, beyond, larger=False), low
         ),
         claim(
             "slopes above 1 collapse: AvgDTP is less than half of that of t1 - t2",
-            compared(rows, beyond, factor=0.5, larger=False),
+            beside_identity(rows, beyond, factor=0.5, larger=False),
             low,
         ),
     ]
 
 
-def claims_of_powers(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+def claims_of_powers(rows: Rows) -> list[dict[str, str]]:
     """Return where the root, the convex powers and the distance itself leave the embeddings."""
     convex, start = ("square", "power_1.5"), rows[START]["mean"]["avg_dtp"]
     moved = {name: abs(rows[name]["mean"]["avg_dtp"] - start) for name in FUNCTIONS}
     return [
-        claim(
+        stated(
             "the root favours compactness: a small AvgDTP",
-            compared(rows, ("root",), larger=False),
-            listed(rows, "avg_dtp", ("identity", "root")),
-            said=SAID,
+            beside_identity(rows, ("root",), larger=False),
+            functions_written(rows, ("identity", "root")),
         ),
-        claim(
+        stated(
             "t^2 and t^1.5, convex, favour separability: a higher AvgDTP",
-            compared(rows, convex),
-            listed(rows, "avg_dtp", ("identity", *convex)),
-            said=SAID,
+            beside_identity(rows, convex),
+            functions_written(rows, ("identity", *convex)),
         ),
-        claim(
+        stated(
             "AvgDTP of t1 - t2 is relatively steady (measured: of all functions without a warp it ends "
             "nearest to its start)",
             yes(min(moved, key=moved.__getitem__) == "identity"),
-            f"start {start:.2f}; ends {listed(rows, 'avg_dtp', FUNCTIONS)}",
-            said=SAID,
+            f"start {start:.2f}; ends {functions_written(rows, FUNCTIONS)}",
         ),
     ]
 
 
-def claims_of_warps(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+def claims_of_warps(rows: Rows) -> list[dict[str, str]]:
     """Return whether the AvgDTP of warps correlates with alpha, as the paper notes, and how near it is."""
     ends = [(alpha_of(name), rows[name]["mean"]["avg_dtp"]) for name in WARPS]
     follows, correlation = correlated(ends)
     near = all(abs(end / alpha - 1) <= CLOSE for alpha, end in ends)
-    distances = listed(rows, "avg_dtp", WARPS)
+    distances = functions_written(rows, WARPS)
     return [
-        claim(
-            "alpha and AvgDTP of warps correlate", follows, f"r = {correlation:.3f}; {distances}", said=SAID
-        ),
+        stated("alpha and AvgDTP of warps correlate", follows, f"r = {correlation:.3f}; {distances}"),
         claim(f"a warp settles near alpha, within {CLOSE:.0%}", yes(near), distances),
     ]
 
 
-def claims_of_accuracy(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+def claims_of_accuracy(rows: Rows) -> list[dict[str, str]]:
     """Return how t1 - t2 compares in Recall@1 with the best of the others, and with the best warp."""
     recall = {name: measured(row, "recall@1") for name, row in rows.items()}
     rival = max((name for name in FUNCTIONS if name != "identity"), key=lambda name: recall[name].mean)
     warp = max(WARPS, key=lambda name: recall[name].mean)
     return [
-        claim(
+        stated(
             "t1 - t2 is the best of the functions without a warp (in Recall@1)",
             above(recall["identity"], recall[rival]),
-            listed(rows, "recall@1", ("identity", rival)),
-            said=SAID,
+            functions_written(rows, ("identity", rival), "recall@1"),
         ),
-        claim(
+        stated(
             "with proper settings, a warp is better than t1 - t2 (in Recall@1)",
             above(recall[warp], recall["identity"]),
-            listed(rows, "recall@1", ("identity", warp)),
-            said=SAID,
+            functions_written(rows, ("identity", warp), "recall@1"),
         ),
     ]
 
 
-def compared(
-    rows: Mapping[str, Mapping[str, Any]], names: Sequence[str], *, factor: float = 1.0, larger: bool = True
-) -> Verdict:
+def beside_identity(rows: Rows, names: Sequence[str], *, factor: float = 1.0, larger: bool = True) -> Verdict:
     """Return whether AvgDTP of all these is larger, or smaller, than `factor` times that of t1 - t2."""
     plain = measured(rows["identity"], "avg_dtp")
     bound = Measured(factor * plain.mean, factor * plain.deviation)
@@ -257,11 +234,9 @@ def compared(
     return all_of(above(value, bound) if larger else above(bound, value) for value in values)
 
 
-def listed(rows: Mapping[str, Mapping[str, Any]], metric: str, names: Iterable[str]) -> str:
+def functions_written(rows: Rows, names: Iterable[str], metric: str = "avg_dtp") -> str:
     """Return a metric of some functions in words."""
-    return ", ".join(
-        f"{rows[name]['title']}: {shown(metric, measured(rows[name], metric))}" for name in names
-    )
+    return rows_written((rows[name] for name in names), metric)
 
 
 def alpha_of(name: str) -> float:
@@ -286,9 +261,8 @@ def table(summary: Mapping[str, Any]) -> Table:
     for name, row in summary["rows"].items():
         title = f"**{row['title']}**" if row["blew_up"] else row["title"]
         rows.append(Row((title,), row["mean"], row["deviation"], ranked=name != START))
-    judged = (
-        f"{summary['classes']['evaluated']} unseen classes, {summary['seeds']} seeds; the paper's are of CUB"
-    )
+    classes, seeds = summary["classes"]["evaluated"], summary["seeds"]
+    judged = f"{classes} unseen classes, {seeds} seeds; the paper's are of CUB"
     ours = metric_table(rows, METRICS, ("f1(t1) - f2(t2)",), title=judged)
     theirs = [
         [Cell(f"{recall:.1f}"), Cell(f"{nmi:.1f}"), Cell(f"{distance:.2f}")]

@@ -4,27 +4,24 @@ softwarp study geometry runs/warped_softmax runs/hist       any finished runs, o
 softwarp study geometry                                     the demo's three losses on glyphs
 """
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-import typer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from softwarp.data.sources import Source, load_source
-from softwarp.evaluation import embed_images
+from softwarp.data.sources import Source
+from softwarp.evaluation import embed_images, evenly_spaced
 from softwarp.events import OnEvent
-from softwarp.fair.tasks import Task, open_study, work
-from softwarp.figures import COLOURS, Drawing, tidy
+from softwarp.figures import COLOURS, Drawing, legend_below, panels_of, plain, tidy
 from softwarp.files import write_json
 from softwarp.inference import load
 from softwarp.losses import build_loss
@@ -32,18 +29,18 @@ from softwarp.losses.contract import proxies_of
 from softwarp.metrics import geometry_metrics, occurrences
 from softwarp.metrics.checks import on_unit_sphere
 from softwarp.models.principal import class_means
-from softwarp.report.runs import judged_entries
+from softwarp.report.runs import ReportedRun
 from softwarp.runs.run import Run
-from softwarp.studies.demo import collect as train_demo
+from softwarp.studies.finished import Runs, entries_of, measure_entries, source_of
 from softwarp.tables import Cell, Table, metric_title
 
 PAPER = "its argument, in numbers"
 IMAGES = 2000  # evenly spaced images of the training classes
 BINS = 40
 DIRECTIONS = 128  # directions of the spectrum that are kept
-FEWEST = 4  # runs that a correlation is computed from
+FEWEST = 4  # runs; fewer have no correlation
 SIDES = {"train": "training classes", "unseen": "unseen classes"}
-# Of the distances, by side; then what `geometry_metrics` says of the unseen classes.
+# What is said of the distances on each side.
 DISTANCES = {
     "own": "to its own",
     "other": "to the nearest other",
@@ -52,57 +49,32 @@ DISTANCES = {
 }
 
 
-def main(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Finished runs, also of --seeds. Default: those of the demo, which are trained."),
-    ] = None,
-    *,
-    output: Path,
-    quick: bool,
-    on_event: OnEvent | None,
-) -> dict[str, Any]:
+def main(runs: Runs = None, *, output: Path, quick: bool, on_event: OnEvent | None) -> dict[str, Any]:
     """Measure the embedding spaces of runs, and how each measure relates to MAP@R over all runs.
 
     Embeddings of training classes are measured from the proxies of the loss; where it has none, or where
     they were not kept, from class means. Unseen classes have no proxies: they are measured from class means.
     A loss that compares by cosine is measured on the unit sphere.
     """
-    folders = runs or [
-        run.folder for run in train_demo(output / "runs", seed=0, quick=quick, on_event=on_event).values()
-    ]
-    return summarise(collect(folders, output, images=IMAGES // 10 if quick else IMAGES, on_event=on_event))
+    entries = entries_of(runs, output, quick=quick, on_event=on_event)
+    return summarise(collect(entries, output, images=IMAGES // 10 if quick else IMAGES, on_event=on_event))
 
 
 def collect(
-    folders: Sequence[Path], output: Path, *, images: int, on_event: OnEvent | None
+    entries: Sequence[ReportedRun], output: Path, *, images: int, on_event: OnEvent | None
 ) -> list[dict[str, Any]]:
     """Return for each entry what was measured of each of its runs."""
-    entries = judged_entries(folders)
-    judged = [[each.metrics["map@r"] for each in entry.repeats.runs] for entry in entries]
-    open_study(output, {"kind": "geometry", "images": images, "runs": judged})
-    keys = [[f"{place}/{number}" for number in range(len(e.runs))] for place, e in enumerate(entries)]
-    tasks = [
-        Task(key, partial(measure_run, run=run, images=images))
-        for own, entry in zip(keys, entries, strict=True)
-        for key, run in zip(own, entry.runs, strict=True)
-    ]
-    work(tasks, output, on_event=on_event)
+    about, parts = {"kind": "geometry", "images": images}, {"": partial(measure_run, images=images)}
+    found = measure_entries(entries, output, about, parts, on_event=on_event)
     return [
-        {
-            "title": entry.title,
-            "loss": entry.repeats.runs[0].name,
-            "runs": [json.loads((output / key / "result.json").read_text()) for key in own],
-        }
-        for own, entry in zip(keys, entries, strict=True)
+        {"title": entry.title, "loss": entry.repeats.runs[0].name, "runs": [run[""] for run in each]}
+        for entry, each in zip(entries, found, strict=True)
     ]
 
 
 def measure_run(folder: Path, on_event: OnEvent | None, *, run: Run, images: int) -> None:
     """Write the numbers of one run."""
-    recipe, result, arrays = run.recipe(), run.result(), run.load_embeddings()
-    source = load_source(recipe.data, recipe.evaluation.plan())
-    run.check_data(result.data_sha256, source.sha256)
+    result, arrays, source = run.result(), run.load_embeddings(), source_of(run)
     trained, labels = _embed_some(run, source, images)
     cosine = result.distance == "cosine"
     proxies = kept_proxies(run)
@@ -113,15 +85,15 @@ def measure_run(folder: Path, on_event: OnEvent | None, *, run: Run, images: int
     unseen, classes = arrays["embeddings"], arrays["labels"]
     means = _means(unseen, classes, int(classes.max()) + 1, cosine)
     _, spectrum, _ = torch.linalg.svd(_in_space(unseen, cosine), full_matrices=False)
-    shares = (spectrum / spectrum.sum()).tolist()
+    geometry = geometry_metrics(unseen, classes, distance=result.distance)
     content = {
         "map@r": result.metrics["map@r"],
         "distance": result.distance,
         "measured_from": measured_from,
-        "train": describe(distances(trained, labels, proxies, cosine=cosine)),
-        "unseen": describe(distances(unseen, classes, means, cosine=cosine)),
-        "geometry": _finite(geometry_metrics(unseen, classes, distance=result.distance)),
-        "spectrum": shares[:DIRECTIONS],
+        "train": distances_in_numbers(distances(trained, labels, proxies, cosine=cosine)),
+        "unseen": distances_in_numbers(distances(unseen, classes, means, cosine=cosine)),
+        "geometry": {key: value if math.isfinite(value) else None for key, value in geometry.items()},
+        "spectrum": (spectrum / spectrum.sum()).tolist()[:DIRECTIONS],
         "norms": _histogram(torch.linalg.vector_norm(unseen.double(), dim=1)),
         "occurrences": torch.bincount(occurrences(unseen, distance=result.distance)).tolist(),
     }
@@ -131,7 +103,7 @@ def measure_run(folder: Path, on_event: OnEvent | None, *, run: Run, images: int
 def _embed_some(run: Run, source: Source, images: int) -> tuple[Tensor, Tensor]:
     """Embeddings and labels of some training images, as evaluation would see them."""
     model = load(run.folder)
-    items = torch.linspace(0, len(source.labels) - 1, min(images, len(source.labels))).long()
+    items = evenly_spaced(len(source.labels), images)
     found, kept = embed_images(model.network, source.plain, device=model.device, items=items)
     return found, source.labels[kept]
 
@@ -185,7 +157,7 @@ def distances(embeddings: Tensor, labels: Tensor, centres: Tensor, *, cosine: bo
     return mine, apart.scatter(1, own, math.inf).amin(1)
 
 
-def describe(found: tuple[Tensor, Tensor]) -> dict[str, Any]:
+def distances_in_numbers(found: tuple[Tensor, Tensor]) -> dict[str, Any]:
     """Return means and histograms of distances to own and nearest other centre, over common bins."""
     own, other = found
     high = float(torch.cat(found).max())
@@ -203,10 +175,6 @@ def describe(found: tuple[Tensor, Tensor]) -> dict[str, Any]:
 def _histogram(values: Tensor) -> dict[str, Any]:
     counts, edges = np.histogram(values, BINS)
     return {"low": float(edges[0]), "high": float(edges[-1]), "counts": counts.tolist()}
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def measures_of(run: Mapping[str, Any]) -> dict[str, float | None]:
@@ -295,12 +263,11 @@ def _draw_distances(entries: Sequence[Mapping[str, Any]]) -> Drawing:
                     for low, count in zip(edges.tolist(), found[f"{name}_counts"], strict=False)
                 ]
             of = run["measured_from"] if side == "train" else "class means"
-            axes.set_title(f"{_plain(entry['title'])}, {SIDES[side]}: {of}", fontsize=9)
+            axes.set_title(f"{plain(entry['title'])}, {SIDES[side]}: {of}", fontsize=9)
             axes.set(yticks=[])
     tidy(*grid.flatten())
     names = [f"distance {DISTANCES[name]}" for name in ("own", "other")]
-    handles = grid[0][0].patches
-    drawing.legend(handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    legend_below(drawing, grid[0][0].patches, names, columns=2)
     return Drawing(drawing, rows)
 
 
@@ -323,38 +290,27 @@ def _draw_shape(entries: Sequence[Mapping[str, Any]]) -> Drawing:
     panels[1].set(title="lengths of embeddings", yticks=[])
     panels[2].set(title="how often among the ten nearest", yscale="log")
     tidy(*panels)
-    titles = [_plain(entry["title"]) for entry in entries]
-    drawing.legend(
-        panels[0].get_lines(), titles, loc="outside lower center", ncols=4, frameon=False, fontsize=9
-    )
+    legend_below(drawing, panels[0].get_lines(), [entry["title"] for entry in entries])
     return Drawing(drawing, rows)
 
 
 def _draw_relations(summary: Mapping[str, Any]) -> Drawing:
     names = [name for name in summary["relations"] if name not in ("train own", "unseen own")]
-    drawing = Figure(figsize=(10, 1.9 * -(-len(names) // 4)), layout="constrained")
-    panels = drawing.subplots(-(-len(names) // 4), 4, sharey=True).flatten()
+    drawing, panels = panels_of(len(names), 4, height=1.9)
     rows = []
-    for axes, name in zip(panels, names, strict=False):
+    for axes, name in zip(panels, names, strict=True):
         for colour, entry in zip(cycle(COLOURS), summary["entries"], strict=False):
             for run in entry["runs"]:
                 value = measures_of(run)[name]
                 rows.append({"run": entry["title"], "measure": name, "value": value, "map@r": run["map@r"]})
                 if value is not None:
-                    label = _plain(entry["title"])
-                    axes.plot(value, 100 * run["map@r"], "o", color=colour, markersize=4, label=label)
+                    look = {"color": colour, "markersize": 4, "label": entry["title"]}
+                    axes.plot(value, 100 * run["map@r"], "o", **look)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         related = summary["relations"][name]
         axes.set_title(_title(name) + ("" if related is None else f" ({related:+.2f})"), fontsize=8)
-    for axes in panels[len(names) :]:
-        axes.set_visible(False)
     tidy(*panels)
     drawing.supylabel("MAP@R (%)", fontsize=9)
     handles = {text: line for line, text in zip(*panels[0].get_legend_handles_labels(), strict=True)}
-    drawing.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    legend_below(drawing, handles.values(), handles)
     return Drawing(drawing, rows)
-
-
-def _plain(title: str) -> str:
-    """Text in which no mathematics is looked for."""
-    return title.replace("$", r"\$")

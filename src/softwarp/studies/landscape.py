@@ -8,7 +8,7 @@ is drawn beside it where it differs: on L_p (dotted) and as a surface.
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -16,30 +16,16 @@ import typer
 from softwarp.events import OnEvent, Work
 from softwarp.figures import Drawing
 from softwarp.report.claims import claim, yes
-from softwarp.studies.planes import (
-    Array,
-    Functions,
-    attractor,
-    circle_of,
-    direction_of,
-    line_of,
-    minima_of,
-    parse_functions,
-    plane_of,
-    window_of,
-)
+from softwarp.studies import landscape_figures, planes
+from softwarp.studies.planes import Floats, Functions, parse_functions
 from softwarp.tables import Cell, Table
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 PAPER = "Figs. 3, 5, 11, 12"
 FUNCTIONS = ("t", "t^2", "sqrt t", "warp(3, 0.65, 1.5)")  # the paper's Fig. 3
-PROXIES = {
-    "two": ((0.0, 0.0), (4.0, 0.0)),
-    "four": ((0.0, 0.0), (4.0, 0.0), (4.0, -4.0), (0.0, -4.0)),
-}
+PROXIES = {"two": ((0.0, 0.0), (4.0, 0.0)), "four": ((0.0, 0.0), (4.0, 0.0), (4.0, -4.0), (0.0, -4.0))}
 RADII = (2.5, 5.0, 7.0)  # radii of the disks of Lemma 3.1
-# Falls until 2, so that Lemma 3.1 does not hold for it.
+INCREASING = parse_functions(FUNCTIONS[-1])
+# This one falls until 2, so Lemma 3.1 does not hold for it.
 FALLING = Functions("|t - 2|", lambda t: (t - 2).abs(), lambda t: (t - 2).abs(), lambda t: t)
 SQUARES = 96  # squares across the grid on which minima are sought
 
@@ -90,30 +76,31 @@ def collect(
     texts: list[str], places: Mapping[str, Any], *, pairs: int, on_event: OnEvent | None = None
 ) -> dict[str, Any]:
     """Return for each function and set of proxies where embeddings settle, and the same for random pairs."""
-    rows = []
-    for text in texts:
-        functions = parse_functions(text)
-        for name, proxies in places.items():
-            rows.append({"function": text, "proxies": name} | judge(functions, np.array(proxies)))
+    rows = [
+        {"function": text, "proxies": name} | judge(parse_functions(text), np.array(proxies))
+        for text in texts
+        for name, proxies in places.items()
+    ]
     errors = []
     bar = Work(on_event, "random pairs", total=pairs)
     for seed in range(pairs):
         errors.append(random_pair(seed))
         bar.advance()
-    disks = {name: disk_errors(functions, pairs) for name, functions in lemma_functions().items()}
+    disks = {"increasing": disk_errors(INCREASING, pairs), "falling": disk_errors(FALLING, pairs)}
     return {"functions": texts, "proxies": dict(places), "rows": rows, "random": errors, "disks": disks}
 
 
-def judge(functions: Functions, proxies: Array) -> dict[str, Any]:
+def judge(functions: Functions, proxies: Floats) -> dict[str, Any]:
     """Return where embeddings settle: on L_p with two proxies, and the minima of the plane.
 
     `settles` is a distance beyond its own proxy: 0 on it, "infinity" when nothing holds embeddings, None when
     no force acts on the line. `alignment` is the smallest cosine between force and slope of what is felt.
     """
-    window = window_of(proxies, functions.alpha)
-    line, plane = line_of(functions, proxies, 0.0, 40.0), plane_of(functions, proxies, window, 65)
-    minima = minima_of(functions, proxies, window, SQUARES + 1)
-    settles = attractor(line.distance, line.pull) if len(proxies) == 2 else None
+    window = planes.window_of(proxies, functions.alpha)
+    line = planes.line_of(functions, proxies, 0.0, planes.FAR)
+    plane = planes.plane_of(functions, proxies, window, 65)
+    minima = planes.minima_of(functions, proxies, window, SQUARES + 1)
+    settles = planes.settles_on_line(functions, proxies) if len(proxies) == 2 else None
     return {
         "settles": "infinity" if settles == math.inf else settles,
         "minima": minima.tolist(),
@@ -124,7 +111,7 @@ def judge(functions: Functions, proxies: Array) -> dict[str, Any]:
     }
 
 
-def _alignment(force: Array, downhill: Array) -> float:
+def _alignment(force: Floats, downhill: Floats) -> float:
     lengths = np.linalg.norm(force, axis=-1) * np.linalg.norm(downhill, axis=-1)
     some = lengths > 1e-12
     return float(((force * downhill).sum(-1)[some] / lengths[some]).min())
@@ -139,17 +126,12 @@ def random_pair(seed: int) -> dict[str, float]:
     proxies = generator.normal(0, 3, (2, 2))
     alpha, k1, k2 = generator.uniform((0.5, 0.1, 1.05), (6.0, 0.95, 2.5)).round(3)
     functions = parse_functions(f"warp({alpha},{k1},{k2})")
-    window = window_of(proxies, alpha)
-    found = minima_of(functions, proxies, window, SQUARES + 1)
-    expected = proxies[0] + alpha * direction_of(proxies)
+    window = planes.window_of(proxies, alpha)
+    found = planes.minima_of(functions, proxies, window, SQUARES + 1)
+    expected = proxies[0] + alpha * planes.direction_of(proxies)
     square = (window[1] - window[0]) / SQUARES
     error = float(np.linalg.norm(found[0] - expected)) / square if len(found) else math.inf
     return {"minima": len(found), "error": error}
-
-
-def lemma_functions() -> dict[str, Functions]:
-    """Return the functions that the lemma is shown with: an increasing one, and one that falls at first."""
-    return {"increasing": parse_functions(FUNCTIONS[-1]), "falling": FALLING}
 
 
 def disk_errors(functions: Functions, disks: int) -> dict[str, float]:
@@ -158,7 +140,7 @@ def disk_errors(functions: Functions, disks: int) -> dict[str, float]:
     lowest, highest = 0.0, 0.0
     for _ in range(disks):
         proxies, radius = generator.normal(0, 2, (2, 2)), float(generator.uniform(0.5, 8.0))
-        angles, _, z = circle_of(functions, proxies, radius)
+        angles, _, z = planes.circle_of(functions, proxies, radius)
         lowest = max(lowest, abs(float(angles[z.argmin()])))
         highest = max(highest, math.pi - abs(float(angles[z.argmax()])))
     return {"lowest": math.degrees(lowest), "highest": math.degrees(highest)}
@@ -246,28 +228,24 @@ def _place(settles: str | float | None, proxies: int) -> str:
 
 def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     """Return the planes of each set of proxies, pairs and all together, surfaces, lemma and proposition."""
-    from softwarp.studies import landscape_figures as figures
-
     functions = [parse_functions(text) for text in summary["functions"]]
     proxies = {name: np.array(places) for name, places in summary["proxies"].items()}
     columns, rows = int(summary["columns"]), [_flat(row) for row in summary["rows"]]
     first, last, warp = next(iter(proxies.values())), [*proxies.values()][-1], functions[-1]
-    drawn: dict[str, Figure] = {}
+    drawn = {}
     for name, places in proxies.items():
         key = "landscape" if len(places) == 2 else f"landscape_{name}"
-        drawn[key] = figures.draw_functions(functions, places, columns)
+        drawn[key] = landscape_figures.draw_functions(functions, places, columns)
     if len(last) > 2:
-        drawn["landscape_pairs"] = figures.draw_pairs(warp, last, columns)
+        drawn["landscape_pairs"] = landscape_figures.draw_each_pair(warp, last, columns)
     if warp.alpha is not None:
-        drawn["landscape_felt_and_said"] = figures.draw_felt_and_said(warp, first, columns)
-    drawn["landscape_surfaces"] = figures.draw_surfaces(functions, proxies, 65)
-    drawn["landscape_proposition"] = figures.draw_proposition(functions, first[:2])
+        drawn["landscape_felt_and_said"] = landscape_figures.draw_felt_and_said(warp, first, columns)
+    drawn["landscape_surfaces"] = landscape_figures.draw_surfaces(functions, proxies, 65)
+    drawn["landscape_proposition"] = landscape_figures.draw_proposition(functions, first[:2])
     disks = [{"function": name, **each} for name, each in summary["disks"].items()]
-    increasing, falling = lemma_functions().values()
-    lemma = figures.draw_lemma(increasing, falling, first[:2], RADII)
-    return {name: Drawing(each, rows) for name, each in drawn.items()} | {
-        "landscape_lemma": Drawing(lemma, disks)
-    }
+    lemma = landscape_figures.draw_lemma(INCREASING, FALLING, first[:2], RADII)
+    drawings = {name: Drawing(each, rows) for name, each in drawn.items()}
+    return drawings | {"landscape_lemma": Drawing(lemma, disks)}
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, object]:

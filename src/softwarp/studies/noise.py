@@ -8,7 +8,6 @@ The paper's own Table 4 stands beside ours.
 
 import base64
 import io
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
@@ -24,16 +23,15 @@ from PIL import Image
 from torch import Tensor
 
 from softwarp.data.corruptions import CORRUPTIONS, EXTRA, OF_COLOUR, SEVERITIES, Corrupted, corrupt
-from softwarp.data.sources import Images, Source, load_source
+from softwarp.data.sources import Images, Source
 from softwarp.evaluation import embed_images, measure
 from softwarp.events import OnEvent, Work
-from softwarp.fair.tasks import Task, open_study, work
-from softwarp.figures import COLOURS, Drawing, tidy
+from softwarp.figures import COLOURS, Drawing, legend_below, panels_of, tidy
 from softwarp.files import write_json
 from softwarp.inference import EmbeddingModel, load
-from softwarp.report.runs import judged_entries
+from softwarp.report.runs import ReportedRun
 from softwarp.runs.run import Run
-from softwarp.studies.demo import collect as train_demo
+from softwarp.studies.finished import Runs, entries_of, measure_entries, source_of
 from softwarp.studies.published import TABLE_4, TABLE_4_LOSSES
 from softwarp.tables import Cell, Table, figure
 
@@ -46,10 +44,7 @@ Values = dict[str, list[float]]  # metric -> its value for each seed
 
 
 def main(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Finished runs, also of --seeds. Default: those of the demo, which are trained."),
-    ] = None,
+    runs: Runs = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
     *,
     output: Path,
@@ -61,63 +56,50 @@ def main(
     Images are corrupted as the model sees them, after resizing and cropping, each always in the same way;
     queries and gallery alike. Models are as they were trained.
     """
-    folders = runs or [
-        run.folder for run in train_demo(output / "runs", seed=0, quick=quick, on_event=on_event).values()
-    ]
-    return summarise(**collect(folders, output, seed=seed, quick=quick, on_event=on_event))
+    entries = entries_of(runs, output, quick=quick, on_event=on_event)
+    return summarise(**collect(entries, output, seed=seed, quick=quick, on_event=on_event))
 
 
 def collect(
-    folders: Sequence[Path], output: Path, *, seed: int, quick: bool, on_event: OnEvent | None
+    entries: Sequence[ReportedRun], output: Path, *, seed: int, quick: bool, on_event: OnEvent | None
 ) -> dict[str, Any]:
     """Return for each entry its metrics by corruption and severity, and one image to show."""
-    entries = judged_entries(folders)
     if len({entry.judged_on() for entry in entries}) > 1:
         raise ValueError("these runs were judged on different images; name runs of the same data and split")
-    first = entries[0].runs[0]
+    first, result = entries[0].runs[0], entries[0].repeats.runs[0]
     grey = first.recipe().data.name == "glyphs"
     severities = SEVERITIES[1::2] if quick else SEVERITIES
     wanted = {CLEAN: (0,)} | {name: severities for name in CORRUPTIONS if not (grey and name in OF_COLOUR)}
     wanted |= dict.fromkeys(EXTRA, (1,))
-    judged = [[each.metrics["map@r"] for each in entry.repeats.runs] for entry in entries]
-    open_study(output, {"kind": "noise", "seed": seed, "severities": list(severities), "runs": judged})
-    tasks = [
-        Task(
-            _key(place, number, name),
-            partial(evaluate_corrupted, run=run, name=name, severities=some, seed=seed),
-        )
-        for place, entry in enumerate(entries)
-        for number, run in enumerate(entry.runs)
+    about = {"kind": "noise", "seed": seed, "severities": list(severities)}
+    parts = {
+        _folder(name): partial(evaluate_corrupted, name=name, severities=some, seed=seed)
         for name, some in wanted.items()
-    ]
-    work(tasks, output, on_event=on_event)
+    }
+    found = measure_entries(entries, output, about, parts, on_event=on_event)
     return {
         "seed": seed,
-        "classes": entries[0].repeats.runs[0].classes.evaluated,
-        "images": entries[0].repeats.runs[0].images.evaluated,
+        "classes": result.classes.evaluated,
+        "images": result.images.evaluated,
         "example": example(first),
         "runs": [
             {
                 "title": entry.title,
                 "loss": entry.repeats.runs[0].name,
                 "seeds": len(entry.runs),
-                "values": {name: _values(output, place, len(entry.runs), name) for name in wanted},
+                "values": {name: _over_seeds([run[_folder(name)] for run in each]) for name in wanted},
             }
-            for place, entry in enumerate(entries)
+            for entry, each in zip(entries, found, strict=True)
         ],
     }
 
 
-def _key(place: int, number: int, name: str) -> str:
-    return f"{place}/{number}/{name.replace(' ', '_')}"
+def _folder(name: str) -> str:
+    return name.replace(" ", "_")
 
 
-def _values(output: Path, place: int, seeds: int, name: str) -> dict[str, dict[str, list[float]]]:
-    """Severity -> metric -> its value for each seed."""
-    found = [
-        json.loads((output / _key(place, number, name) / "result.json").read_text())
-        for number in range(seeds)
-    ]
+def _over_seeds(found: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Values]:
+    """Return by severity and metric the value for each seed."""
     return {
         severity: {metric: [each[severity][metric] for each in found] for metric in METRICS}
         for severity in found[0]
@@ -125,13 +107,7 @@ def _values(output: Path, place: int, seeds: int, name: str) -> dict[str, dict[s
 
 
 def evaluate_corrupted(
-    folder: Path,
-    on_event: OnEvent | None,
-    *,
-    run: Run,
-    name: str,
-    severities: Sequence[int],
-    seed: int,
+    folder: Path, on_event: OnEvent | None, *, run: Run, name: str, severities: Sequence[int], seed: int
 ) -> None:
     """Write what a run reaches on one corruption, by severity; severity 0 leaves the images as they are."""
     model, source = _opened(run.folder)
@@ -146,11 +122,7 @@ def evaluate_corrupted(
 
 @lru_cache(maxsize=1)
 def _opened(folder: Path) -> tuple[EmbeddingModel, Source]:
-    run = Run(folder)
-    recipe = run.recipe()
-    source = load_source(recipe.data, recipe.evaluation.plan())
-    run.check_data(run.result().data_sha256, source.sha256)
-    return load(folder), source
+    return load(folder), source_of(Run(folder))
 
 
 def retrieval_of(
@@ -265,35 +237,27 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
 def _curves(summary: Mapping[str, Any]) -> Drawing:
     runs = summary["runs"]
     names = corruptions_of(runs)
-    drawing = Figure(figsize=(10, 2.5 * -(-len(names) // 3)), layout="constrained")
-    panels = drawing.subplots(-(-len(names) // 3), 3, sharex=True, sharey=True, squeeze=False).flatten()
+    drawing, panels = panels_of(len(names), 3, height=2.5, sharex=True)
     rows: list[dict[str, Any]] = []
-    for axes, name in zip(panels, names, strict=False):
+    for axes, name in zip(panels, names, strict=True):
         for colour, run in zip(cycle(COLOURS), runs, strict=False):
             points = {0: run["values"][CLEAN]["0"]} | run["values"][name]
             means = [100 * statistics.mean(each["recall@1"]) for each in points.values()]
             axes.plot([int(severity) for severity in points], means, "o-", color=colour, markersize=3)
             rows += [
-                {"run": run["title"], "corruption": name, "severity": int(severity), **_seed(each, number)}
+                {"run": run["title"], "corruption": name, "severity": int(severity), "seed": number}
+                | {metric: each[metric][number] for metric in METRICS}
                 for severity, each in points.items()
                 for number in range(run["seeds"])
             ]
         axes.set_title(name, fontsize=10)
-    for axes in panels[len(names) :]:
-        axes.set_visible(False)
     tidy(*panels)
     panels[0].set_ylabel("Recall@1 (%)")
-    for axes in panels[: len(names)][-3:]:
+    for axes in panels[-3:]:
         axes.set_xlabel("severity; 0 is uncorrupted", fontsize=9)
         axes.tick_params(labelbottom=True)  # even above a panel that is not shown
-    lines = panels[0].get_lines()
-    titles = [run["title"].replace("$", r"\$") for run in runs]
-    drawing.legend(lines, titles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    legend_below(drawing, panels[0].get_lines(), [run["title"] for run in runs])
     return Drawing(drawing, rows)
-
-
-def _seed(values: Values, number: int) -> dict[str, float]:
-    return {"seed": number} | {metric: values[metric][number] for metric in METRICS}
 
 
 def _strip(summary: Mapping[str, Any]) -> Drawing:

@@ -20,12 +20,13 @@ from softwarp.losses.distances import euclidean_distances
 from softwarp.losses.warped_softmax import softmax_loss
 from softwarp.losses.warps import Warp, identity, piecewise, power, scaled
 
-Array = NDArray[np.float64]
+Floats = NDArray[np.float64]
 Window = tuple[float, float, float, float]  # left, right, bottom, top
 
-Height = Callable[[Array], Array]  # points -> heights
+Height = Callable[[Floats], Floats]  # points -> heights
 
-NUMBER = r"(\d*\.?\d+)"
+DECIMAL = r"(\d*\.?\d+)"
+FAR = 40.0  # how far along L_p to look for the place where embeddings settle
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ def parse_functions(text: str) -> Functions:
     compact = text.replace(" ", "")
     if compact == "t":
         return Functions(text, identity, identity, identity)
-    if found := re.fullmatch(rf"t\^{NUMBER}", compact.replace("sqrtt", "t^0.5")):
+    if found := re.fullmatch(rf"t\^{DECIMAL}", compact.replace("sqrtt", "t^0.5")):
         raised = power(float(found[1]))
         return Functions(text, raised, raised, raised)
-    if found := re.fullmatch(rf"{NUMBER}t", compact):
+    if found := re.fullmatch(rf"{DECIMAL}t", compact):
         multiple = scaled(float(found[1]))
         return Functions(text, multiple, multiple, identity)
-    if found := re.fullmatch(rf"warp\({NUMBER},{NUMBER},{NUMBER}(?:,{NUMBER})?\)", compact):
+    if found := re.fullmatch(rf"warp\({DECIMAL},{DECIMAL},{DECIMAL}(?:,{DECIMAL})?\)", compact):
         alpha, k1, k2, delta = (1.0 if each is None else float(each) for each in found.groups())
         warp = piecewise(alpha=alpha, k1=k1, k2=k2, delta=delta)
         return Functions(text, warp, felt(alpha=alpha, k1=k1, k2=k2), identity, alpha)
@@ -76,8 +77,8 @@ def felt(*, alpha: float, k1: float, k2: float) -> Warp:
 
 
 def loss_and_force(
-    points: Array, proxies: Array, own: Warp, other: Warp, scale: float = 1.0
-) -> tuple[Array, Array]:
+    points: Floats, proxies: Floats, own: Warp, other: Warp, scale: float = 1.0
+) -> tuple[Floats, Floats]:
     """Return the loss of each point [N] and its negative gradient [N, 2]."""
     embeddings = torch.tensor(points, requires_grad=True)
     labels = torch.zeros(len(points), dtype=torch.long)
@@ -86,14 +87,14 @@ def loss_and_force(
     return loss.detach().numpy(), -gradient.numpy()
 
 
-def exponent(points: Array, proxies: Array, own: Warp, other: Warp) -> Array:
+def exponent(points: Floats, proxies: Floats, own: Warp, other: Warp) -> Floats:
     """Return z of each point [N]. The loss is log(1 + exp(z)); z has its minima and does not round to 0."""
     t = euclidean_distances(torch.tensor(points), torch.tensor(proxies))
     z: Tensor = (own(t[:, 0])[:, None] - other(t[:, 1:])).logsumexp(dim=1)
     return z.numpy()
 
 
-def window_of(proxies: Array, alpha: float | None = None, height: float = 1.0) -> Window:
+def window_of(proxies: Floats, alpha: float | None = None, height: float = 1.0) -> Window:
     """Return a window around its own proxy that shows the next one and the radius alpha.
 
     >>> window_of(np.array([(0.0, 0.0), (4.0, 0.0)]), height=0.5)
@@ -104,14 +105,14 @@ def window_of(proxies: Array, alpha: float | None = None, height: float = 1.0) -
     return float(x - reach), float(x + reach), float(y - reach * height), float(y + reach * height)
 
 
-def axes_of(window: Window, columns: int) -> tuple[Array, Array]:
+def axes_of(window: Window, columns: int) -> tuple[Floats, Floats]:
     """Return the x [W] and y [H] of a grid of squares, `columns` wide, with a point in the middle."""
     left, right, bottom, top = window
     rows = 1 + 2 * round((columns - 1) / 2 * (top - bottom) / (right - left))
     return np.linspace(left, right, columns), np.linspace(bottom, top, rows)
 
 
-def points_of(x: Array, y: Array) -> Array:
+def points_of(x: Floats, y: Floats) -> Floats:
     """Return the points of a grid as [H * W, 2]."""
     return np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
 
@@ -120,15 +121,15 @@ def points_of(x: Array, y: Array) -> Array:
 class Plane:
     """Arrays over a window, [H, W] or [H, W, 2]."""
 
-    x: Array
-    y: Array
-    felt: Array  # the loss with Delta held constant
-    said: Array  # the loss as training prints it
-    force: Array  # minus the gradient that training gives
-    downhill: Array  # minus the gradient of what is felt
+    x: Floats
+    y: Floats
+    felt: Floats  # the loss with Delta held constant
+    said: Floats  # the loss as training prints it
+    force: Floats  # minus the gradient that training gives
+    downhill: Floats  # minus the gradient of what is felt
 
 
-def plane_of(functions: Functions, proxies: Array, window: Window, columns: int = 161) -> Plane:
+def plane_of(functions: Functions, proxies: Floats, window: Window, columns: int = 161) -> Plane:
     """Return both losses and the forces over a window."""
     x, y = axes_of(window, columns)
     shape, points = (len(y), len(x)), points_of(x, y)
@@ -148,20 +149,20 @@ def plane_of(functions: Functions, proxies: Array, window: Window, columns: int 
 class Line:
     """Arrays along L_p, [L], the line through its own proxy and the nearest other one."""
 
-    distance: Array  # beyond its own proxy, away from the other one
-    pull: Array  # force along the line, outward positive, with an unsaturated softmax
-    felt: Array
-    said: Array
+    distance: Floats  # beyond its own proxy, away from the other one
+    pull: Floats  # force along the line, outward positive, with an unsaturated softmax
+    felt: Floats
+    said: Floats
 
 
-def direction_of(proxies: Array) -> Array:
+def direction_of(proxies: Floats) -> Floats:
     """Return the unit vector that points from the nearest other proxy to its own."""
-    away: Array = proxies[0] - proxies[1:]
-    nearest: Array = away[np.linalg.norm(away, axis=1).argmin()]
+    away: Floats = proxies[0] - proxies[1:]
+    nearest: Floats = away[np.linalg.norm(away, axis=1).argmin()]
     return nearest / np.linalg.norm(nearest)
 
 
-def line_of(functions: Functions, proxies: Array, start: float, end: float) -> Line:
+def line_of(functions: Functions, proxies: Floats, start: float, end: float) -> Line:
     """Return both losses and the force along L_p, in steps of 1/32."""
     distance = np.linspace(start, end, 1 + round(32 * (end - start)))
     direction = direction_of(proxies)
@@ -177,7 +178,7 @@ def line_of(functions: Functions, proxies: Array, start: float, end: float) -> L
     )
 
 
-def attractor(distance: Array, pull: Array) -> float | None:
+def attractor(distance: Floats, pull: Floats) -> float | None:
     """Return the first point beyond the proxy where the pull is no longer outward; 0, infinity or None.
 
     >>> attractor(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 1.0, -1.0, -1.0]))
@@ -193,7 +194,13 @@ def attractor(distance: Array, pull: Array) -> float | None:
     return 0.0 if pull[0] < 0 else math.inf
 
 
-def minima_of(functions: Functions, proxies: Array, window: Window, columns: int = 97) -> Array:
+def settles_on_line(functions: Functions, proxies: Floats) -> float | None:
+    """Return the attractor on L_p."""
+    line = line_of(functions, proxies, 0.0, FAR)
+    return attractor(line.distance, line.pull)
+
+
+def minima_of(functions: Functions, proxies: Floats, window: Window, columns: int = 97) -> Floats:
     """Return the strict local minima of what is felt within a window, [M, 2], the lowest first.
 
     Every point of a grid that is lower than its neighbours starts a search. A place that is no higher in some
@@ -202,7 +209,7 @@ def minima_of(functions: Functions, proxies: Array, window: Window, columns: int
     x, y = axes_of(window, columns)
     square = float(x[1] - x[0])
 
-    def height(points: Array) -> Array:
+    def height(points: Floats) -> Floats:
         return exponent(points, proxies, functions.felt, functions.other)
 
     points = points_of(x, y)
@@ -219,19 +226,19 @@ def minima_of(functions: Functions, proxies: Array, window: Window, columns: int
     return _apart(found[strict][np.argsort(heights[strict])], square)
 
 
-def _compass(count: int) -> Array:
+def _compass(count: int) -> Floats:
     angles = np.arange(count) * 2 * math.pi / count
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def _off(centre: Array, points: Array, distance: float) -> Array:
+def _off(centre: Floats, points: Floats, distance: float) -> Floats:
     """Return the points; one on the centre, which has one direction only, gives way to some around it."""
     there = np.linalg.norm(points - centre, axis=1) < distance
     around = [centre + distance * _compass(8)] * bool(there.any())
     return np.concatenate([points[~there], *around])
 
 
-def _descend(height: Height, centre: Array, points: Array, step: float) -> Array:
+def _descend(height: Height, centre: Floats, points: Floats, step: float) -> Floats:
     """Return where points come to rest that move in and out or round the centre while that leads down.
 
     f1 depends on the distance to the centre, so its kinks lie along these directions.
@@ -239,7 +246,7 @@ def _descend(height: Height, centre: Array, points: Array, step: float) -> Array
     away = points - centre
     place = np.stack([np.hypot(*away.T), np.arctan2(away[:, 1], away[:, 0])])  # radius and angle
 
-    def there(place: Array) -> Array:
+    def there(place: Floats) -> Floats:
         radius, angle = place
         return np.stack([centre[0] + radius * np.cos(angle), centre[1] + radius * np.sin(angle)], axis=-1)
 
@@ -260,16 +267,16 @@ def _descend(height: Height, centre: Array, points: Array, step: float) -> Array
     return there(place)
 
 
-def _apart(points: Array, distance: float) -> Array:
+def _apart(points: Floats, distance: float) -> Floats:
     """Return the points that are not within the distance of an earlier one."""
-    kept: list[Array] = []
+    kept: list[Floats] = []
     for point in points:
         if all(np.linalg.norm(point - other) > distance for other in kept):
             kept.append(point)
     return np.array(kept).reshape(-1, 2)
 
 
-def slope_of(function: Warp, t: Array) -> Array:
+def slope_of(function: Warp, t: Floats) -> Floats:
     """Return the derivative of a function at distances [N], as training has it.
 
     >>> slope_of(piecewise(alpha=2.0, k1=0.5, k2=1.5), np.array([1.0, 3.0]))
@@ -281,8 +288,8 @@ def slope_of(function: Warp, t: Array) -> Array:
 
 
 def circle_of(
-    functions: Functions, proxies: Array, radius: float, count: int = 721
-) -> tuple[Array, Array, Array]:
+    functions: Functions, proxies: Floats, radius: float, count: int = 721
+) -> tuple[Floats, Floats, Floats]:
     """Return angles [N], points [N, 2] and z [N] on a circle round the other proxy: the disk of Lemma 3.1.
 
     The angle is 0 on L_p on the side of its own proxy, and pi opposite.

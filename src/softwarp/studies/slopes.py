@@ -17,24 +17,13 @@ from matplotlib.figure import Figure
 
 from softwarp.events import OnEvent
 from softwarp.figures import Drawing
-from softwarp.report.claims import Measured, above, claim, measured, shown, yes
-from softwarp.studies.sweeps import ALWAYS, METRICS
-from softwarp.studies.variants import (
-    Outcome,
-    Seeds,
-    Words,
-    about,
-    numbers_of,
-    seeds_of,
-    settings_of_words,
-    summarise_variants,
-    train_variants,
-    with_loss_settings,
-)
+from softwarp.report.claims import Measured, above, claim, measured, written, yes
+from softwarp.studies import variants
+from softwarp.studies.sweeps import ALWAYS, METRICS, SAID
+from softwarp.studies.variants import Outcome, Seeds, Words
 from softwarp.tables import Cell, Table, factor_of, metric_title
 
 PAPER = "Fig. 7"
-SAID = "section 4.4"
 GLYPHS = ("data.max_classes=200",)
 K1, K2 = "0.25,0.5,0.75,0.9,1", "1,1.1,1.25,1.5,2"
 QUICK = "0.5,1", "1,1.5"
@@ -58,13 +47,11 @@ def main(
 
     By default on 200 classes of glyphs with the demo's recipe.
     """
-    base = settings_of_words(words or (), glyphs=GLYPHS, always=ALWAYS, quick=quick)
-    inside, beyond = (
-        numbers_of(given or default)
-        for given, default in zip((k1, k2), QUICK if quick else (K1, K2), strict=True)
-    )
-    found = collect(base, inside, beyond, output, seeds=seeds_of(seeds, quick), on_event=on_event)
-    return about(found, base) | summarise(found)
+    base = variants.settings_of_words(words, glyphs=GLYPHS, always=ALWAYS, quick=quick)
+    default = QUICK if quick else (K1, K2)
+    inside, beyond = variants.numbers_of(k1 or default[0]), variants.numbers_of(k2 or default[1])
+    found = collect(base, inside, beyond, output, seeds=variants.seeds_of(seeds, quick), on_event=on_event)
+    return variants.about_trainings(found, base) | summarise(found)
 
 
 def collect(
@@ -77,14 +64,16 @@ def collect(
     on_event: OnEvent | None = None,
 ) -> dict[str, list[Outcome]]:
     """Train every pair with every seed."""
-    variants = {f"{k1:g}_{k2:g}": with_loss_settings(base, k1=k1, k2=k2) for k1 in inside for k2 in beyond}
-    return train_variants(variants, folder, seeds=seeds, base=base, on_event=on_event)
+    recipes = {
+        f"{k1:g}_{k2:g}": variants.with_loss_settings(base, k1=k1, k2=k2) for k1 in inside for k2 in beyond
+    }
+    return variants.train_variants(recipes, folder, seeds=seeds, base=base, on_event=on_event)
 
 
 def summarise(found: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
     """Return a cell per pair, and what became of the paper's claims."""
     cells = []
-    for name, row in summarise_variants(found, METRICS).items():
+    for name, row in variants.summarise_variants(found, METRICS).items():
         k1, k2 = map(float, name.split("_"))
         cells.append({"k1": k1, "k2": k2, **row})
     return {"cells": cells, "claims": claims_of({"cells": cells})}
@@ -104,8 +93,8 @@ def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         claim(
             "accuracy is higher when neither k1 nor k2 is 1",
             higher,
-            f"mean over the pairs: neither {shown('recall@1', with_both)}, one or both "
-            + shown("recall@1", without),
+            f"mean over the pairs: neither {written('recall@1', with_both)}, one or both "
+            + written("recall@1", without),
             said=SAID,
         ),
         claim(
@@ -126,9 +115,7 @@ def mean_over_seeds(cells: Sequence[Mapping[str, Any]]) -> Measured:
     return Measured(statistics.mean(means), statistics.stdev(means) if len(means) > 1 else math.nan)
 
 
-def grid(
-    cells: Sequence[Mapping[str, Any]],
-) -> tuple[list[float], list[float], dict[tuple[float, float], Any]]:
+def by_slopes(cells: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float], dict[Any, Any]]:
     """Return the values of k1 and k2, and the cells by both."""
     found = {(cell["k1"], cell["k2"]): cell for cell in cells}
     return sorted({k1 for k1, _ in found}), sorted({k2 for _, k2 in found}), found
@@ -136,18 +123,16 @@ def grid(
 
 def table(summary: Mapping[str, Any]) -> Table:
     """Return Recall@1 with a row per k1 and a column per k2."""
-    inside, beyond, cells = grid(summary["cells"])
+    inside, beyond, cells = by_slopes(summary["cells"])
     best = max(cell["mean"]["recall@1"] for cell in cells.values())
 
     def entry(cell: Mapping[str, Any]) -> Cell:
-        text = shown("recall@1", measured(cell, "recall@1")) + " (blew up)" * bool(cell["blew_up"])
-        return Cell(text, best=cell["mean"]["recall@1"] == best)
+        text = written("recall@1", measured(cell, "recall@1"))
+        return Cell(variants.marked(text, cell), best=cell["mean"]["recall@1"] == best)
 
     rows = tuple((Cell(f"k1 {k1:g}"), *(entry(cells[k1, k2]) for k2 in beyond)) for k1 in inside)
-    title = (
-        f"Recall@1, {summary['classes']['evaluated']} {summary['split']} classes, {summary['seeds']} seeds"
-    )
-    return Table(("", *(f"k2 {k2:g}" for k2 in beyond)), rows, title=title)
+    heads = ("", *(f"k2 {k2:g}" for k2 in beyond))
+    return Table(heads, rows, title=f"Recall@1, {variants.judged_on(summary)}")
 
 
 def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
@@ -157,17 +142,14 @@ def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     heat_map(left, summary["cells"], "recall@1")
     heat_map(right, summary["cells"], "avg_dtp")
     rows = [
-        {"k1": cell["k1"], "k2": cell["k2"]}
-        | {f"{metric} {part}": cell[part].get(metric) for metric in METRICS for part in ("mean", "deviation")}
-        | {"blew up": len(cell["blew_up"])}
-        for cell in summary["cells"]
+        {"k1": cell["k1"], "k2": cell["k2"]} | variants.columns_of(cell, METRICS) for cell in summary["cells"]
     ]
     return {"slopes": Drawing(figure, rows)}
 
 
 def heat_map(axes: Axes, cells: Sequence[Mapping[str, Any]], metric: str) -> None:
     """Draw the means, each with its number; a cross marks pairs at which training blew up."""
-    inside, beyond, by_pair = grid(cells)
+    inside, beyond, by_pair = by_slopes(cells)
     factor = factor_of(metric)
     values = [[factor * by_pair[k1, k2]["mean"][metric] for k2 in beyond] for k1 in inside]
     axes.imshow(values, cmap="viridis", origin="lower", aspect="auto")
@@ -177,12 +159,7 @@ def heat_map(axes: Axes, cells: Sequence[Mapping[str, Any]], metric: str) -> Non
             dark = values[row][column] < lowest + 0.6 * (highest - lowest)
             text = f"{values[row][column]:.1f}" + " ×" * bool(by_pair[k1, k2]["blew_up"])
             axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black")
-    axes.set(
-        xticks=range(len(beyond)),
-        xticklabels=[f"{k2:g}" for k2 in beyond],
-        yticks=range(len(inside)),
-        yticklabels=[f"{k1:g}" for k1 in inside],
-        xlabel="k2, beyond alpha",
-        ylabel="k1, inside alpha",
-        title=metric_title(metric) + " (%)" * (factor != 1.0),
-    )
+    axes.set_xticks(range(len(beyond)), [f"{k2:g}" for k2 in beyond])
+    axes.set_yticks(range(len(inside)), [f"{k1:g}" for k1 in inside])
+    title = metric_title(metric) + " (%)" * (factor != 1.0)
+    axes.set(xlabel="k2, beyond alpha", ylabel="k1, inside alpha", title=title)

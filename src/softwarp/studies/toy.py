@@ -8,9 +8,8 @@ together. The numbers are of the training images, which the network overfits, an
 separability are those of metrics/geometry.py.
 """
 
-import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,16 +17,15 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from numpy.typing import NDArray
 
 from softwarp.events import OnEvent
 from softwarp.fair.tasks import Task, open_study, work
 from softwarp.figures import Drawing
-from softwarp.report.claims import OUR_READING, above, claim, measured, shown
+from softwarp.report.claims import OUR_READING, above, claim, measured, written
+from softwarp.studies.finished import read_result
+from softwarp.studies.toy_figures import Floats, draw_embeddings, write_animation
 from softwarp.studies.toy_training import KINDS, PLAIN, SLOPES, Pictures, load_pictures, train_toy
-from softwarp.tables import Cell, Table, figure, metric_title
-
-Array = NDArray[np.float64]
+from softwarp.tables import Cell, Table, counted, figure, metric_title
 
 PAPER = "Fig. 10"
 CAPTION = "caption of Fig. 10"
@@ -57,8 +55,6 @@ def main(
 
     Also writes toy.gif, which shows the embedding as it forms.
     """
-    from softwarp.studies.toy_figures import write_animation
-
     pictures = load_pictures(data, per_class=60 if quick else 600)
     plan = {"rounds": 8 if quick else ROUNDS, "steps": 10 if quick else STEPS, "seeds": 1 if quick else seeds}
     found = collect(pictures, output, plan, on_event)
@@ -84,32 +80,21 @@ def collect(
         for seed in range(plan["seeds"])
     ]
     work(tasks, folder, on_event=on_event)
-    results = {kind: [_read(folder / f"{kind}-{seed}") for seed in range(plan["seeds"])] for kind in KINDS}
+    results = {
+        kind: [read_result(folder / f"{kind}-{seed}") for seed in range(plan["seeds"])] for kind in KINDS
+    }
     return {**about, "names": pictures.names, "held_out": len(pictures.held_out[1]), "results": results}
 
 
 def train_kind(folder: Path, on_event: OnEvent | None, *, kind: str, seed: int, **options: Any) -> None:
     """Train one kind with one seed; a warp's alpha follows from Eq. 4, whose folder is beside this one."""
-    distance = 0.0 if kind == PLAIN else _read(folder.parent / f"{PLAIN}-{seed}")["train"]["avg_dtp"]
-    train_toy(folder, on_event, kind=kind, alpha=alpha_of(kind, distance), seed=seed, **options)
-
-
-def alpha_of(kind: str, distance: float) -> float | str:
-    """Return the alpha of a warp beside an Eq. 4 that ended at this AvgDTP.
-
-    >>> alpha_of("twice", 3.4), alpha_of("automatic", 3.4)
-    (6.8, 'auto')
-    """
     alpha = KINDS[kind].alpha
-    return alpha if isinstance(alpha, str) else alpha * distance
+    if kind != PLAIN and not isinstance(alpha, str):
+        alpha *= read_result(folder.parent / f"{PLAIN}-{seed}")["train"]["avg_dtp"]
+    train_toy(folder, on_event, kind=kind, alpha=alpha, seed=seed, **options)
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    return found
-
-
-def read_points(text: str, classes: int) -> Array:
+def read_points(text: str, classes: int) -> Floats:
     """Return points from such a text, by class: [C, N, 2].
 
     >>> read_points("1,2 3,4", classes=2).shape
@@ -118,16 +103,15 @@ def read_points(text: str, classes: int) -> Array:
     return np.array([each.split(",") for each in text.split()], dtype=float).reshape(classes, -1, 2)
 
 
-def frames_of(folder: Path, classes: int) -> dict[str, list[tuple[Array, Array]]]:
+def frames_of(folder: Path, classes: int) -> dict[str, list[tuple[Floats, Floats]]]:
     """Return the points [C, N, 2] and proxies [C, 2] of each frame of each loss, of its first seed."""
-    saved = {
-        each.title: torch.load(folder / f"{kind}-0" / "checkpoint.pt", weights_only=True)["frames"]
-        for kind, each in KINDS.items()
-    }
-    return {
-        title: [(points.reshape(classes, -1, 2).numpy(), proxies.numpy()) for points, proxies in frames]
-        for title, frames in saved.items()
-    }
+    found = {}
+    for kind, each in KINDS.items():
+        frames = torch.load(folder / f"{kind}-0" / "checkpoint.pt", weights_only=True)["frames"]
+        found[each.title] = [
+            (points.reshape(classes, -1, 2).numpy(), proxies.numpy()) for points, proxies in frames
+        ]
+    return found
 
 
 def summarise(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,15 +121,10 @@ def summarise(found: Mapping[str, Any]) -> dict[str, Any]:
         kind: {part: _over_seeds([result[part] for result in each]) for part in PARTS}
         for kind, each in results.items()
     }
-    about = {key: value for key, value in found.items() if key != "results"}
-    summary = {
-        **about,
-        "rows": rows,
-        "alphas": {
-            kind: [result["alpha"] for result in each] for kind, each in results.items() if kind != PLAIN
-        },
-        "drawn": {kind: each[0]["drawn"] for kind, each in results.items()},
-    }
+    alphas = {kind: [result["alpha"] for result in each] for kind, each in results.items() if kind != PLAIN}
+    drawn = {kind: each[0]["drawn"] for kind, each in results.items()}
+    summary = {key: value for key, value in found.items() if key != "results"}
+    summary |= {"rows": rows, "alphas": alphas, "drawn": drawn}
     return summary | {"claims": claims_of(summary)}
 
 
@@ -157,29 +136,19 @@ def _over_seeds(results: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return what the caption of Fig. 10 says of each warp, held against the training images."""
-    plain = summary["rows"][PLAIN]["train"]
-
-    def compared(kind: str, metric: str, words: str, said: str, *, larger: bool = True) -> dict[str, str]:
-        warp = measured(summary["rows"][kind]["train"], metric)
-        other = measured(plain, metric)
-        verdict = above(warp, other) if larger else above(other, warp)
-        numbers = f"warp {shown(metric, warp)}, Eq. 4 {shown(metric, other)}"
-        return claim(f"{KINDS[kind].title}: {words}", verdict, numbers, said=said)
-
-    return [
-        each
-        for kind in KINDS
-        if kind != PLAIN
-        for each in (
-            compared(kind, "separability", "clusters are better separated", CAPTION),
-            compared(
-                kind, "compactness", "compactness is preserved (not less compact)", CAPTION, larger=False
-            ),
-            compared(
-                kind, "separability_ratio", "separability relative to compactness is larger", OUR_READING
-            ),
-        )
-    ]
+    said = {
+        "separability": ("clusters are better separated", CAPTION),
+        "compactness": ("compactness is preserved (not less compact)", CAPTION),
+        "separability_ratio": ("separability relative to compactness is larger", OUR_READING),
+    }
+    claims = []
+    for kind in (kind for kind in KINDS if kind != PLAIN):
+        for metric, (words, place) in said.items():
+            warp, plain = (measured(summary["rows"][each]["train"], metric) for each in (kind, PLAIN))
+            verdict = above(plain, warp) if metric == "compactness" else above(warp, plain)
+            numbers = f"warp {written(metric, warp)}, Eq. 4 {written(metric, plain)}"
+            claims.append(claim(f"{KINDS[kind].title}: {words}", verdict, numbers, said=place))
+    return claims
 
 
 def table(summary: Mapping[str, Any]) -> Table:
@@ -189,37 +158,23 @@ def table(summary: Mapping[str, Any]) -> Table:
         found = (summary["rows"][kind][part] for kind in KINDS)
         return [figure(name, each["mean"][name], each["deviation"].get(name)) for each in found]
 
-    alphas = ["-" if kind == PLAIN else shown_alphas(summary["alphas"][kind]) for kind in KINDS]
-    rows = [("alpha", "", *alphas)]
+    alphas = (", ".join(f"{alpha:.2f}" for alpha in summary["alphas"].get(kind, ())) for kind in KINDS)
+    rows = [("alpha", "", *(words or "-" for words in alphas))]
     rows += [
         (metric_title(name), words, *cells(name, part)) for name in METRICS for part, words in PARTS.items()
     ]
-    seeds = summary["plan"]["seeds"]
-    title = (
-        f"{summary['source']}, {summary['images']:,} images, two dimensions, {seeds} seed{'s' * (seeds > 1)}"
-    )
+    seeds = counted(summary["plan"]["seeds"], "seed")
+    title = f"{summary['source']}, {summary['images']:,} images, two dimensions, {seeds}"
     heads = ("measure", "images", *(each.title for each in KINDS.values()))
     return Table(heads, tuple(tuple(map(Cell, row)) for row in rows), title=title, words=2)
 
 
-def shown_alphas(alphas: Sequence[float]) -> str:
-    """Return the alphas of the seeds in words.
-
-    >>> shown_alphas([6.8, 7.0])
-    '6.80, 7.00'
-    """
-    return ", ".join(f"{alpha:.2f}" for alpha in alphas)
-
-
 def draw(summary: Mapping[str, Any]) -> dict[str, Drawing]:
     """Return all embeddings with their proxies."""
-    from softwarp.studies.toy_figures import draw_embeddings
-
     classes = len(summary["names"])
     points, proxies = (
         {KINDS[kind].title: read_points(each[drawn], classes) for kind, each in summary["drawn"].items()}
         for drawn in ("points", "proxies")
     )
-    return {
-        "toy": draw_embeddings(points, {name: each[:, 0] for name, each in proxies.items()}, summary["names"])
-    }
+    centres = {name: each[:, 0] for name, each in proxies.items()}
+    return {"toy": draw_embeddings(points, centres, summary["names"])}

@@ -16,13 +16,13 @@ from PIL import Image
 from softwarp.figures import Drawing
 from softwarp.files import atomic_write
 
-Array = NDArray[np.float64]
+Floats = NDArray[np.float64]
 COLOURS = matplotlib.color_sequences["tab10"]
 SECONDS_PER_FRAME = 0.12
 
 
 def draw_embeddings(
-    points: Mapping[str, Array], proxies: Mapping[str, Array], names: Sequence[str]
+    points: Mapping[str, Floats], proxies: Mapping[str, Floats], names: Sequence[str]
 ) -> Drawing:
     """Return a panel per loss, points [C, N, 2] in the colour of their class; circles are proxies."""
     figure = Figure(figsize=(1 + 4.5 * len(points), 5.2), dpi=144, layout="constrained")
@@ -47,7 +47,7 @@ def _panels(figure: Figure, titles: list[str]) -> list[Axes]:
     return panels
 
 
-def _scatter(axes: Axes, points: Array, proxies: Array) -> tuple[PathCollection, PathCollection]:
+def _scatter(axes: Axes, points: Floats, proxies: Floats) -> tuple[PathCollection, PathCollection]:
     colours = [COLOURS[label % 10] for label in range(len(proxies))]
     (x, y), (u, v) = points.reshape(-1, 2).T, proxies.T
     dots = axes.scatter(x, y, s=7, c=np.repeat(colours, points.shape[1], axis=0), linewidths=0)
@@ -63,7 +63,7 @@ def _legend(figure: Figure, names: Sequence[str], columns: int) -> None:
 
 
 def write_animation(
-    path: Path, frames: Mapping[str, Sequence[tuple[Array, Array]]], names: Sequence[str]
+    path: Path, frames: Mapping[str, Sequence[tuple[Floats, Floats]]], names: Sequence[str]
 ) -> None:
     """Write a GIF in which the points of each loss move; every panel has room for all of its frames."""
     figure = Figure(figsize=(4 * len(frames), 4.3), dpi=80, layout="constrained")
@@ -81,7 +81,7 @@ def write_animation(
 
 
 def _picture(
-    canvas: FigureCanvasAgg, drawn: Sequence[Any], moment: Sequence[tuple[Array, Array]]
+    canvas: FigureCanvasAgg, drawn: Sequence[Any], moment: Sequence[tuple[Floats, Floats]]
 ) -> Image.Image:
     for (dots, circles), (points, proxies) in zip(drawn, moment, strict=True):
         dots.set_offsets(points.reshape(-1, 2))

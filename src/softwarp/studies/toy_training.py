@@ -13,6 +13,7 @@ from softwarp.data.idx import read_idx
 from softwarp.events import OnEvent, Work
 from softwarp.files import atomic_write, write_json
 from softwarp.losses import build_loss
+from softwarp.losses.contract import start_phase
 from softwarp.losses.distances import euclidean_distances
 from softwarp.metrics import average_distance_to_proxy, geometry_metrics
 from softwarp.training.stops import asked_to_stop
@@ -35,7 +36,7 @@ KINDS = {
 }
 SLOPES = {"k1": 0.7, "k2": 1.3}
 CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
-DIGITS = "0123456789"  # the glyphs that stand in
+DIGITS = "0123456789"  # glyphs that stand in for FashionMNIST
 SHOWN = 60  # images of each class that are drawn
 BATCH = 128
 RATE, PROXY_RATE = 1e-3, 3e-2
@@ -132,10 +133,9 @@ def train_toy(
                 begin_round(criterion, alpha, number, plan["rounds"])
             _train_round(model, criterion, optimizer, pictures, plan, seed=seed, number=number)
             frames.append(_frame(model, criterion, pictures))
+            states = {name: part.state_dict() for name, part in parts.items()}
             with atomic_write(checkpoint) as file:
-                torch.save(
-                    {name: part.state_dict() for name, part in parts.items()} | {"frames": frames}, file
-                )
+                torch.save(states | {"frames": frames}, file)
             bar.reach(number + 1)
             if stop():
                 raise StoppedError
@@ -148,12 +148,11 @@ def train_toy(
 def begin_round(criterion: nn.Module, alpha: float | str, number: int, rounds: int) -> None:
     """Switch the warp on after a quarter of the rounds; an automatic alpha is measured once, then."""
     first = -(-rounds // 4)
-    if number < first:
-        criterion.start_phase(k1=1.0, k2=1.0)  # type: ignore[operator]
-    elif number == first or not isinstance(alpha, str):
-        criterion.start_phase(alpha=alpha, **SLOPES)  # type: ignore[operator]
-    else:  # resumed: alpha is in the checkpoint
-        criterion.start_phase(**SLOPES)  # type: ignore[operator]
+    settings: dict[str, Any] = {"k1": 1.0, "k2": 1.0} if number < first else dict(SLOPES)
+    measured = isinstance(alpha, str) and number > first  # since then, and kept in the checkpoint
+    if number >= first and not measured:
+        settings["alpha"] = alpha
+    start_phase(criterion, settings)
 
 
 def _train_round(

@@ -15,10 +15,10 @@ from softwarp.events import OnEvent
 from softwarp.fair.tasks import Task, open_study, work
 from softwarp.files import write_json
 from softwarp.losses import build_loss
-from softwarp.metrics import geometry_metrics
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.overrides import check_batches, override, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
+from softwarp.report.runs import geometry_of
 from softwarp.runs.repeats import summarise
 from softwarp.runs.result import Result
 from softwarp.runs.run import Run
@@ -53,7 +53,11 @@ class Outcome:
 
 
 def settings_of_words(
-    words: Sequence[str], *, glyphs: Sequence[str] = (), always: Sequence[str] = (), quick: bool = False
+    words: Sequence[str] | None,
+    *,
+    glyphs: Sequence[str] = ("data.max_classes=300",),
+    always: Sequence[str] = (),
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Return the settings that the words RECIPE and KEY=VALUE stand for; without a recipe, the demo's.
 
@@ -61,6 +65,7 @@ def settings_of_words(
         glyphs: changes to the demo's recipe that keep a study short.
         always: changes to any recipe; KEY=VALUE overrule them.
     """
+    words = words or ()
     names, changes = [word for word in words if "=" not in word], [word for word in words if "=" in word]
     if len(names) > 1:
         raise ValueError(f"give one recipe, not {' and '.join(names)}")
@@ -160,9 +165,7 @@ def _train(folder: Path, on_event: OnEvent | None, *, recipe: Recipe) -> None:
         run = _last_finite(Run(folder), recipe, on_event)
     for each in (run, Run(folder)):
         each.remove_checkpoints()
-    arrays = run.load_embeddings()
-    geometry = geometry_metrics(arrays["embeddings"], arrays["labels"], distance=run.result().distance)
-    write_json(folder / "outcome.json", {"blew_up": blew_up, "geometry": geometry})
+    write_json(folder / "outcome.json", {"blew_up": blew_up, "geometry": geometry_of(run)})
 
 
 def _last_finite(broken: Run, recipe: Recipe, on_event: OnEvent | None) -> Run:
@@ -205,28 +208,45 @@ def _summary(outcomes: Sequence[Outcome], metrics: Sequence[str]) -> dict[str, A
         "deviation": {name: repeats.deviation[name] for name in kept if name in repeats.deviation},
         "seeds": {name: [run.metrics[name] for run in repeats.runs] for name in kept},
         "blew_up": {str(seed): outcome.blew_up for seed, outcome in enumerate(outcomes) if outcome.blew_up},
-        "avg_dtp_by_epoch": _by_epoch([outcome.history for outcome in outcomes], "avg_dtp"),
+        "avg_dtp_by_epoch": _by_epoch([outcome.history for outcome in outcomes]),
         "seconds": statistics.mean(run.seconds for run in repeats.runs),
     }
 
 
-def _by_epoch(histories: Sequence[Sequence[Mapping[str, Any]]], key: str) -> list[dict[str, float]]:
-    """Mean and deviation over the seeds that reached an epoch."""
+def _by_epoch(histories: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
+    """Return AvgDTP by epoch: mean and deviation over the seeds that reached it."""
     rows = []
     for epoch in sorted({row["epoch"] for rows in histories for row in rows}):
-        values = [row[key] for rows in histories for row in rows if row["epoch"] == epoch]
+        values = [row["avg_dtp"] for rows in histories for row in rows if row["epoch"] == epoch]
         if None not in values:
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
             rows.append({"epoch": epoch, "mean": statistics.mean(values), "deviation": deviation})
     return rows
 
 
-def about(found: Mapping[str, Sequence[Outcome]], base: Mapping[str, Any]) -> dict[str, Any]:
+def marked(title: str, row: Mapping[str, Any]) -> str:
+    """Return the title of a row; it says so if one of its trainings blew up."""
+    return title + " (blew up)" * bool(row["blew_up"])
+
+
+def judged_on(summary: Mapping[str, Any]) -> str:
+    """Return in words which classes judged the variants, and how many seeds each has."""
+    return f"{summary['classes']['evaluated']} {summary['split']} classes, {summary['seeds']} seeds"
+
+
+def columns_of(row: Mapping[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
+    """Return the means and deviations of a row, and how many of its trainings blew up, as columns of CSV."""
+    parts = ("mean", "deviation")
+    found = {f"{metric} {part}": row[part].get(metric) for metric in metrics for part in parts}
+    return found | {"blew up": len(row["blew_up"])}
+
+
+def about_trainings(found: Mapping[str, Sequence[Outcome]], base: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a summary says of its trainings: seeds, classes, recipe and data."""
     outcomes = next(iter(found.values()))
     first = outcomes[0].result
     recipe = write_out(parse_recipe(base))
-    recipe["data"].pop("root")  # a path of this machine
+    recipe["data"].pop("root")  # it is a path on this machine
     return {
         "seeds": len(outcomes),
         "split": first.split,

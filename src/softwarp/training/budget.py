@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from softwarp.data.sources import Source
+from softwarp.evaluation import evenly_spaced
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.schema import ModelPart
 from softwarp.training.timing import seconds_of
@@ -23,9 +24,15 @@ UNITS = {
 }
 CROPS = (224, 192, 160, 128)  # multiples of 32, the stride of most networks
 TIMED = 16  # images in a timed batch
-LOOKS = 4  # fewest evaluations of a run that chooses, if it has as many epochs
+LOOKS = 4  # a run that chooses is evaluated at least so often, if it has as many epochs
 FOLDS = 2  # runs that choose: each half of the training classes is judged once, at the cost of one training
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the frozen to the trained weights
+SHARES = (
+    0.0,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+)  # shares of the way from the frozen to the trained weights that are judged
 
 
 def parse_budget(text: str) -> float:
@@ -77,7 +84,9 @@ class Workload:
 
     def fold(self, pace: Pace, epochs: int, every: int) -> float:
         """Return how long one of the runs that choose takes, with a look after so many epochs each."""
-        looks = epochs // every * (len(SHARES) - 1) + 2  # at every share; of the start and the end
+        looks = (
+            epochs // every * (len(SHARES) - 1) + 2
+        )  # each look judges all shares but 0; 0 and the end are judged once
         if self.closed:
             looks *= 2
         return self.trained / FOLDS * (pace.train * epochs + pace.embed * (looks + 2)) + pace.save * epochs
@@ -218,9 +227,5 @@ def _saving_seconds(network: Embedder, folder: Path) -> float:
 
 def _decoding_seconds(source: Source) -> float:
     """Seconds that it takes to decode and crop a training image."""
-    count = min(TIMED, len(source.labels))
-    items = torch.linspace(0, len(source.labels) - 1, count).long().tolist()
-    return (
-        seconds_of(lambda: source.train.__getitems__([(item, 0) for item in items]), times=1, before=0)
-        / count
-    )
+    items = [(item, 0) for item in evenly_spaced(len(source.labels), TIMED).tolist()]
+    return seconds_of(lambda: source.train.__getitems__(items), times=1, before=0) / len(items)

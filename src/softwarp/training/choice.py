@@ -17,8 +17,8 @@ from softwarp.runs.repeats import t_interval
 from softwarp.training.budget import FOLDS, SHARES, whole_looks
 from softwarp.training.step_batches import Room, fit_batches
 
-FEWEST_CLASSES = 4  # training classes: each half has to train on two
-FOLD_SEED = 0  # names in order may be kinds in order
+FEWEST_CLASSES = 4  # training classes, so that each half trains on two
+FOLD_SEED = 0  # classes are shuffled, because neighbours by name may be of one kind
 
 Values = Mapping[tuple[int, float], Mapping[str, float]]  # MAP@R by epochs and share, by class
 FROZEN = (0, 0.0)
@@ -124,14 +124,8 @@ def fold_recipes(recipe: Recipe, classes: int) -> list[Recipe]:
     settings["optimizer"]["wise_ft"] = None
     evaluation = settings.pop("evaluation") | judged
     folds = [parse_recipe({**settings, "evaluation": evaluation | {"fold": fold}}) for fold in range(FOLDS)]
-    return [_with_classes(each, classes // FOLDS) for each in folds]
-
-
-def _with_classes(recipe: Recipe, classes: int) -> Recipe:
-    """The recipe with batches of no more than so many classes."""
-    if recipe.batches.classes is None:
-        return fit_batches(recipe)
-    return fit_batches(recipe, Room(classes, 0))
+    room = None if recipe.batches.classes is None else Room(classes // FOLDS, images=0)
+    return [fit_batches(each, room) for each in folds]
 
 
 def trained_as(recipe: Recipe, epochs: int, share: float) -> Recipe:

@@ -6,16 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from softwarp import processes
-from softwarp.evaluation import embed_images
+from softwarp.evaluation import evenly_spaced
 from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_classes, proxies_placed
 from softwarp.models.adapters import merged
 from softwarp.models.principal import class_means, principal_head
 from softwarp.recipe.schema import Phase
 from softwarp.training.job import Job
+from softwarp.training.judge import embed_for
 
-SAMPLED = 20_000  # images that head and proxies are started from, or one of each class if that is more
+SAMPLED = 20_000  # head and proxies start from so many images, or from one of each class if these are more
 PER_CLASS = 32
-REACH_IMAGES = 512  # that the reach of the embeddings is measured on
+REACH_IMAGES = 512  # images on which the reach of the embeddings is measured
 FEWEST_STEPS = 32  # a shorter epoch counts as this long: one step must not throw a proxy across the space
 
 
@@ -46,13 +47,7 @@ def head_inputs(job: Job) -> tuple[Tensor, Tensor]:
     """Return what the head sees of a sample of the training images, [N, channels], and their labels."""
     job.model.eval()
     items = sampled_items(job.source.labels, seed=job.recipe.seed)
-    inputs, seen = embed_images(
-        job.model.head_input,
-        job.source.plain,
-        device=job.accelerator.device,
-        items=items,
-        workers=job.workers(),
-    )
+    inputs, seen = embed_for(job, job.model.head_input, job.source.plain, items)
     return inputs, job.source.labels[seen]
 
 
@@ -115,17 +110,10 @@ def reach(job: Job, centre: Tensor) -> float:
 
     Not from their own mean: batch norm that has seen no image yet lets them all fall into one place.
     """
-    count = len(job.source.labels)
-    items = torch.linspace(0, count - 1, min(REACH_IMAGES, count)).long()
+    items = evenly_spaced(len(job.source.labels), REACH_IMAGES)
     job.model.eval()
-    embeddings, _ = embed_images(
-        job.model, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
-    )
-    return _rms(embeddings - centre)
-
-
-def _rms(vectors: Tensor) -> float:
-    return float(vectors.double().square().sum(1).mean().sqrt())
+    embeddings, _ = embed_for(job, job.model, job.source.plain, items)
+    return float((embeddings - centre).double().square().sum(1).mean().sqrt())
 
 
 @torch.no_grad()

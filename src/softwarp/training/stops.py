@@ -37,7 +37,7 @@ def asked_to_stop(
             raise KeyboardInterrupt
         asked.set()
 
-    # nohup has SIGHUP ignored, and it stays so
+    # Under nohup SIGHUP is ignored, and it stays ignored.
     caught = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in caught}
     try:
@@ -58,7 +58,7 @@ def _answered_at_once(heard: Callable[[int], None]) -> Iterator[None]:
         signals = 0
         while data := ours.recv(16):
             for number in data:
-                if number in STOPS:  # not of workers
+                if number in STOPS:  # other signals, such as those of workers, do not count
                     signals += 1
                     heard(signals)
 
@@ -69,7 +69,7 @@ def _answered_at_once(heard: Callable[[int], None]) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(earlier)
-        theirs.shutdown(socket.SHUT_WR)  # workers may hold a copy, and closing this one would not do
-        watching.join()  # so that its line comes before what follows
+        theirs.shutdown(socket.SHUT_WR)  # closing is not enough, because workers may hold a copy
+        watching.join()  # what it still has to say comes before what follows
         for end in (ours, theirs):
             end.close()

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,22 @@ from torch import Tensor, nn
 from softwarp import processes
 from softwarp.data.images import Batch
 from softwarp.data.readers import ImageTable
-from softwarp.data.sources import Items, load_source
-from softwarp.evaluation import KNN, embed_images, ks_within, map_at_r_per_class, measure
+from softwarp.data.sources import load_source
 from softwarp.events import OnEvent, Stopping, Work, part_of, tell
 from softwarp.losses import contract
 from softwarp.losses.own_file import loss_label
-from softwarp.metrics import average_distance_to_proxy
-from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import check_batches
 from softwarp.recipe.schema import Phase, Recipe
 from softwarp.runs.result import Counts, Result
-from softwarp.runs.run import EvaluatedImage, Run
+from softwarp.runs.run import Run
 from softwarp.training.follow import follow, tell_download
 from softwarp.training.job import Job, prepare, start_accelerator, start_trackers
+from softwarp.training.judge import Judgement, distance_to_proxy, evaluate_job, interpolations
 from softwarp.training.schedule import factor, stretches, warm_up
 from softwarp.training.start import proxy_rate, pull_to_start, start_run
 from softwarp.training.stops import asked_to_stop
 
-SMALLEST_SCALE = 2**-10  # of fp16 losses; it starts at 2**16 and is halved at every skipped step
+SMALLEST_SCALE = 2**-10  # the scale of fp16 losses starts at 2**16 and is halved at every skipped step
 
 
 class BlowUpError(ValueError):
@@ -182,7 +179,9 @@ def _step(job: Job, phase: Phase, number: int, images: Tensor, labels: Tensor) -
         total += value.item()
     if not gradients_are_finite(job):
         raise _blow_up(job, number, "a gradient is not finite", *everyone)
-    trained = [each for each in job.model.parameters() if each.grad is not None]  # none if only proxies train
+    trained = [
+        each for each in job.model.parameters() if each.grad is not None
+    ]  # there are none if only proxies train
     if trained and job.recipe.optimizer.clip_value is not None:  # after the check: it turns inf into a number
         accelerator.clip_grad_value_(trained, job.recipe.optimizer.clip_value)
     if trained and job.recipe.optimizer.clip_norm is not None:
@@ -268,42 +267,6 @@ def end_epoch(job: Job, phase: Phase, number: int) -> bool:
     return not (settings.patience and state.since_best >= settings.patience)
 
 
-def interpolations(
-    job: Job, model: Embedder, trained: "Judgement", *, first: bool
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Return MAP@R by share of the way from the start and by class; the start itself is judged once.
-
-    `interpolations` is of the classes that are judged; `held_out_images`, if the source keeps some, of those
-    that train.
-    """
-    distance, names = str(job.loss.distance), job.source.evaluated_names
-    classes, images = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
-    for share in (1.0, *job.recipe.evaluation.interpolations):
-        if str(share) in classes or not (share or first):
-            continue
-        each = model if share == 1 else job.interpolated(share)
-        arrays = trained.arrays if share == 1 else evaluate_job(job, each, distance=distance).arrays
-        classes[str(share)] = map_at_r_per_class(arrays, names, distance=distance)
-        if kept := _kept_arrays(job, each):
-            images[str(share)] = map_at_r_per_class(kept, job.source.names, distance=distance)
-    return {"interpolations": classes} | ({"held_out_images": images} if images else {})
-
-
-def _kept_arrays(job: Job, model: Embedder) -> dict[str, Tensor]:
-    """The kept images as queries and the training images as their gallery; empty if none are kept."""
-    source, found = job.source, dict[str, Tensor]()
-    if source.kept is None or source.kept_labels is None:
-        return found
-    sides = (
-        ("embeddings", "labels", source.kept, source.kept_labels),
-        ("gallery", "gallery_labels", source.plain, source.labels),
-    )
-    for name, labels_name, images, labels in sides:
-        embeddings, items = embed_images(model, images, device=job.accelerator.device, workers=job.workers())
-        found |= {name: embeddings, labels_name: labels[items]}
-    return found
-
-
 def finish(job: Job) -> None:
     """Evaluate, and write model, embeddings, items and, last, the result: then the run is finished."""
     settings, rows, model = job.recipe.evaluation, job.state.history, job.final()
@@ -311,15 +274,15 @@ def finish(job: Job) -> None:
         model.load_state_dict(job.run.load_model())  # the best on validation
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
     judgement = evaluate_job(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
-    distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # of the start, if there is no epoch
+    distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # without an epoch, that of the start
     if processes.is_main():
         job.run.save_model(model.state_dict())
         job.run.save_embeddings(judgement.arrays, judgement.items)
         job.run.write_result(_result(job, judgement, len(rows), distance))
-    processes.wait()  # until the result is there for all
+    processes.wait()  # all processes go on once the result is there
 
 
-def _result(job: Job, judgement: "Judgement", epochs: int, distance: float | None) -> Result:
+def _result(job: Job, judgement: Judgement, epochs: int, distance: float | None) -> Result:
     source, state = job.source, job.state
     return Result(
         name=loss_label(job.recipe.loss.name),
@@ -338,73 +301,6 @@ def _result(job: Job, judgement: "Judgement", epochs: int, distance: float | Non
         data_sha256=source.sha256,
         pretrained=bool(job.recipe.model.pretrained),
     )
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The outcome of an evaluation: metrics, and the embeddings with their images."""
-
-    metrics: dict[str, float]
-    arrays: dict[str, Tensor]
-    items: list[EvaluatedImage]
-
-
-def evaluate_job(
-    job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool = False
-) -> Judgement:
-    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes."""
-    source, arrays, items = job.source, dict[str, Tensor](), list[EvaluatedImage]()
-    if not len(source.query_labels):
-        return Judgement({}, {"embeddings": torch.empty(0, 0), "labels": source.query_labels}, [])
-    sides = [("embeddings", "labels", source.queries, source.query_labels, source.query_items)]
-    if source.gallery is not None and source.gallery_labels is not None and source.gallery_items is not None:
-        sides.append(
-            ("gallery", "gallery_labels", source.gallery, source.gallery_labels, source.gallery_items)
-        )
-    job.judged.eval()
-    for name, labels_name, images, labels, what in sides:
-        found, kept = embed_images(model, images, device=job.accelerator.device, workers=job.workers())
-        arrays |= {name: found, labels_name: labels[kept]}
-        items += _items(what, kept)
-    metrics: dict[str, float] = processes.from_main(
-        lambda: measure(
-            arrays["embeddings"],
-            arrays["labels"],
-            gallery=arrays.get("gallery"),
-            gallery_labels=arrays.get("gallery_labels"),
-            families=("retrieval", "clustering") if clustering else ("retrieval",),
-            ks=ks_within(job.recipe.evaluation.ks, arrays["embeddings"], arrays.get("gallery")),
-            knn_ks=ks_within(KNN, arrays["embeddings"], arrays.get("gallery")) if source.closed else (),
-            distance=distance,
-            seed=job.recipe.seed,
-        )["metrics"]
-    )
-    return Judgement(metrics, arrays, items)
-
-
-def _items(what: Items, kept: Tensor) -> list[EvaluatedImage]:
-    """Return the images of one side in the order of its embeddings, then those left out."""
-    rows: dict[int, int | None] = {item: row for row, item in enumerate(kept.tolist())}
-    order = [*rows, *(item for item in range(len(what.files)) if item not in rows)]
-    return [EvaluatedImage(what.files[item], what.classes[item], what.role, rows.get(item)) for item in order]
-
-
-def distance_to_proxy(job: Job) -> float | None:
-    """Return AvgDTP in the loss's own space, or None for a loss without one proxy per class."""
-    count = len(job.source.labels)
-    observed = min(job.recipe.evaluation.avg_dtp_images, count)
-    if contract.proxies_of(job.loss) is None or not observed:
-        return None
-    items = torch.linspace(0, count - 1, observed).long()
-    job.judged.eval()
-    embeddings, seen = embed_images(
-        job.judged, job.source.plain, device=job.accelerator.device, items=items, workers=job.workers()
-    )
-    classes, labels = job.source.labels[seen].unique(return_inverse=True)
-    proxies = contract.vectors_at(job.loss, classes).float().cpu()
-    if job.loss.distance == "cosine":
-        embeddings, proxies = nn.functional.normalize(embeddings), nn.functional.normalize(proxies)
-    return average_distance_to_proxy(embeddings, labels, proxies)
 
 
 def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tensor) -> BlowUpError:
