@@ -160,10 +160,10 @@ class MultiSimilarityLoss(nn.Module):
             details="rate 3e-5, weight decay 5e-4",
         ),
         search_space={
-            "alpha": ("log", 1.0, 10.0),
-            "beta": ("log", 20.0, 100.0),
+            "alpha": ("log", 0.1, 10.0),
+            "beta": ("log", 5.0, 100.0),
             "base": ("float", 0.3, 1.0),
-            "epsilon": ("float", 0.05, 0.3),
+            "epsilon": ("float", 0.0, 0.5),
         },
         notes="P and N are the mined pairs: positives with s_ij < max_N s + epsilon, negatives with s_ij > "
         "min_P s - epsilon. alpha 2, beta 40, base 0.5 are the official code's; the text has 2, 50, 1. A "
@@ -215,7 +215,7 @@ class CircleLoss(nn.Module):
             optimizer="adam",
             details="the batch is the paper's for retrieval, the optimizer ours",
         ),
-        search_space={"margin": ("float", 0.1, 0.5), "gamma": ("log", 32.0, 256.0)},
+        search_space={"margin": ("float", 0.1, 0.5), "gamma": ("log", 4.0, 256.0)},
         notes="m = margin, g = gamma; defaults are the paper's for fine-grained retrieval. The weights "
         "relu(...) get no gradient, as in the paper.",
     )

@@ -85,7 +85,7 @@ class SoftTripleLoss(nn.Module):
             details="eps 0.01, rates 1e-4 and 0.01, weight decay 1e-4, 50 epochs, a tenth from 20 and 40 on",
         ),
         search_space={
-            "scale": ("log", 5.0, 60.0),
+            "scale": ("log", 0.5, 60.0),
             "gamma": ("log", 0.03, 0.5),
             "margin": ("float", 0.0, 0.2),
             "tau": ("float", 0.0, 0.4),
@@ -167,7 +167,7 @@ class NormalizedSoftmaxLoss(nn.Module):
             "epochs, a tenth after 15",
         ),
         proxy_rate_ratio=5.0,
-        search_space={"temperature": ("log", 0.01, 0.3)},
+        search_space={"temperature": ("log", 0.01, 1.0)},
         notes="Class weights start like torch's linear layer, as in the official code; "
         "pytorch-metric-learning draws from N(0, 1).",
     )
