@@ -8,7 +8,7 @@ import torch
 
 from softwarp.evaluation import FAMILIES, measure
 from softwarp.metrics import identification_metrics, retrieval_metrics, verification_metrics
-from softwarp.recipe.schema import EvaluationPart
+from softwarp.recipe.phases import EvaluationPart
 from softwarp.tables import METRICS, NUMBER, Metric, Row, factor_of, metric_of, metric_table, names_of
 
 POINTS = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))

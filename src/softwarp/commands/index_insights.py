@@ -10,6 +10,7 @@ import typer
 from softwarp.commands.columns import print_columns
 from softwarp.commands.index_progress import opened
 from softwarp.commands.options import IndexFolder, finite
+from softwarp.files import write_csv
 
 if TYPE_CHECKING:
     from softwarp.index.classify import Calibration
@@ -234,17 +235,8 @@ def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int)
 
 
 def _write_csv(path: Path | None, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    import csv
-    import io
-
-    from softwarp.files import atomic_write
-
-    if path is None:
-        return
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([heads, *rows])
-    with atomic_write(path) as file:
-        file.write(text.getvalue().encode("utf-8", "surrogateescape"))  # names need not be UTF-8
+    if path is not None:
+        write_csv(path, [heads, *rows])
 
 
 def _neighbours(index: "Index", number: int, k: int) -> tuple[list[int], list[float]]:

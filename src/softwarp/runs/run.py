@@ -4,7 +4,6 @@ Only this module writes there. Every file is whole or absent, whatever happens t
 """
 
 import csv
-import io
 import json
 import os
 import zipfile
@@ -19,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from softwarp import processes
-from softwarp.files import atomic_write, locked_folder, write_json, write_text
+from softwarp.files import atomic_write, locked_folder, write_csv, write_json, write_text
 from softwarp.models.pooling import BEFORE
 from softwarp.models.weights_origin import WeightsOrigin, origin_of
 from softwarp.recipe.files import read_settings
@@ -289,12 +288,8 @@ class Run:
     def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[EvaluatedImage]) -> None:
         """Write `embeddings` and `labels`, `gallery` and `gallery_labels` if there is one, and the items."""
         self._save_tensors("embeddings.safetensors", arrays)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # names may hold a \r
-        writer.writerow(("file", "class", "split", "row"))
-        writer.writerows(items)
-        with atomic_write(self.folder / "items.csv") as file:
-            file.write(text.getvalue().encode(errors="surrogateescape"))  # file names need not be valid UTF-8
+        rows = [("file", "class", "split", "row"), *items]
+        write_csv(self.folder / "items.csv", rows, quoting=csv.QUOTE_NONNUMERIC)  # names may hold a \r
 
     def _save_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         with atomic_write(self.folder / name) as file:
