@@ -24,7 +24,7 @@ from softwarp.models.weights_origin import WeightsOrigin, origin_of
 from softwarp.recipe.files import read_settings
 from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
-from softwarp.runs.class_rows import check_rows, copy_rows, remove_rows, write_rows
+from softwarp.runs.class_rows import check_rows, copy_class_rows, remove_rows, write_class_rows
 from softwarp.runs.provenance import OF_RUNS, check_rules, environment, outdated
 from softwarp.runs.result import Result, read_json_as
 
@@ -218,7 +218,7 @@ class Run:
         if rows is None:
             self._write_checkpoint(state)
             return
-        kept = write_rows(self.folder, rows, num_classes)
+        kept = write_class_rows(self.folder, rows, num_classes)
         processes.from_main(lambda: self._write_checkpoint({**state, "class_rows": kept}))
         if processes.is_main():
             remove_rows(self.folder, keep=(kept["folder"], self.rows_before))
@@ -282,7 +282,7 @@ class Run:
         state, _ = other.load_checkpoint()
         if state is not None:
             run = Run.create(self.folder, recipe)
-            copy_rows(other.folder, run.folder, state)
+            copy_class_rows(other.folder, run.folder, state)
             run.save_checkpoint(state)
 
     def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[EvaluatedImage]) -> None:
