@@ -167,7 +167,7 @@ def keep(data: str, part: str, name: str, content: dict[str, Any]) -> None:
         results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
         command = f"python experiments/automatic_warp.py {data}" + " data.root=..." * (data != "glyphs")
         of_data = results.setdefault(data, {"command": command, "seeds": DATA[data]["seeds"]})
-        of_data.setdefault(part, {})[name] = content | {"environment": environment()}
+        of_data.setdefault(part, {})[name] = {"environment": environment()} | content
         write_json(RESULT, results)
 
 
