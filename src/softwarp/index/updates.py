@@ -77,7 +77,7 @@ def _refuse(wrong: NDArray[np.bool_], names: Sequence[str], what: str) -> None:
 
 def weights_digest(model: "EmbeddingModel") -> str:
     """Return a digest of the model's weights, and of a backbone's own pooling."""
-    from softwarp.models.pooling import VECTORS
+    from softwarp.models.pooling import VECTORS  # torch comes with the model, not before
 
     digest = hashlib.sha256()
     if model.network.pooling in VECTORS:  # indexes of before know no other than ours, and do not name it
