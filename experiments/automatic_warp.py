@@ -32,8 +32,8 @@ from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.provenance import environment
 from softwarp.runs.repeats import summarise
 from softwarp.training.train import train_recipe
-from softwarp.tuning.search import Study, search, with_settings
-from softwarp.tuning.space import on_bounds
+from softwarp.tuning.search import Study, search
+from softwarp.tuning.space import on_bounds, with_settings
 
 RESULT = Path("results/automatic_warp.json")
 MADE = "made.json"  # in the folder of a row
