@@ -34,6 +34,7 @@ ROOMS = (
         "models",
         "data",
         "runs",
+        "frozen",
         "training",
         "tuning",
         "fair",
