@@ -152,6 +152,6 @@ def _say_next(to: Format, model: "EmbeddingModel", output: Path) -> None:
         typer.echo(f"next: onnxruntime.InferenceSession({str(output)!r}).run(None, {{{INPUT!r}: pixels}})")
     elif to is Format.torch_export:
         typer.echo(f"next: torch.export.load({str(output)!r}).module()(pixels)")
-    else:
+    elif to is Format.timm:
         name = timm_name(model)
         typer.echo(f"next: timm.create_model({name!r}, num_classes=0, checkpoint_path={str(output)!r})")

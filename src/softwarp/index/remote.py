@@ -189,7 +189,8 @@ def telling(remote: Remote) -> Iterator[None]:
 def _connect(url: str) -> Remote:
     scheme = url.partition("://")[0]
     if scheme not in DATABASES:
-        raise ValueError(f"softwarp knows no database {scheme}://; write postgresql:// or qdrant://")
+        known = ", ".join(f"{each}://" for each in DATABASES)
+        raise ValueError(f"softwarp knows no database {scheme}://; write one of {known}")
     return DATABASES[scheme](url)
 
 
