@@ -136,7 +136,6 @@ class WarpedSoftmaxLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(8, 8),
-            optimizer="adam",
             rate_ratio=100.0,
             details="CUB, eps 1, weight decay 1e-7, rates 0.01 and 1.0, in the second phase 0.001 and "
             "0.0005; Cars 4 x 16; SOP 64 x 3, rates 0.024 and 225",
