@@ -5,7 +5,6 @@ mean 0 and length 1, are closer than NEAR. Most resized and re-encoded copies of
 that, and any two different photographs are much further apart.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
+from softwarp.data.decode import digest_of
 from softwarp.data.readers import ImageTable
 
 SIDE = 16
@@ -32,7 +32,7 @@ class Looks:
         self.small = np.zeros((count if deep else 0, SIDE * SIDE), np.uint8)
 
     def add(self, position: int, content: bytes, image: Image.Image) -> None:
-        self.digests[position] = hashlib.blake2b(content, digest_size=16).digest()
+        self.digests[position] = digest_of(content)
         if len(self.small):
             grey = image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
             self.small[position] = np.asarray(grey).reshape(-1)
