@@ -101,7 +101,7 @@ def test_a_changed_folder_is_refused_by_name(folder):
     softwarp.load(folder)
 
 
-def test_folders_of_before_pool_and_crop_as_they_did(folder):
+def test_older_folders_pool_and_crop_as_they_did(folder):
     config = json.loads((folder / "config.json").read_text())
     assert (config["crop_mode"], config["interpolation"]) == ("center", "bilinear, antialiased")
     expected = softwarp.load(folder).embed(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
