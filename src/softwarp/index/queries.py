@@ -1,5 +1,6 @@
 """What an index is asked: files, images or embeddings, filters, and the model that fits its vectors."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,19 @@ def origins(queries: "Queries", count: int) -> tuple[list[str], list[str | None]
     names = [str(number) if isinstance(each, bytes) else str(each) for number, each in enumerate(given)]
     contents = (each if isinstance(each, bytes) else read_content(Path(each)) for each in given)
     return names, [digest_of(content).hex() for content in contents]
+
+
+def farthest(within: float | None) -> float:
+    """Return the largest distance that may be found; infinity if none is given.
+
+    >>> farthest(0.3), farthest(None)
+    (0.3, inf)
+    """
+    if within is None:
+        return math.inf
+    if not within >= 0:  # nor is it a number that NaN is
+        raise ValueError(f"within is {within}; give a distance, at least 0, as search tells it")
+    return within
 
 
 def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:

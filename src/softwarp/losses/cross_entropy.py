@@ -49,12 +49,7 @@ def cross_entropy_loss(
 
 
 class CrossEntropyLoss(nn.Module):
-    """The mean smoothed cross-entropy over a batch, with its classifier.
-
-    >>> loss = CrossEntropyLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean smoothed cross-entropy over a batch, with its classifier."""
 
     distance = "cosine"
     class_vectors = "weight"

@@ -17,12 +17,7 @@ from softwarp.losses.from_pml import call_pml, lp_distance, pml_loss, take_param
 
 
 class ContrastiveLoss(nn.Module):
-    """Positive pairs nearer than one margin, negative pairs farther than another.
-
-    >>> loss = ContrastiveLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Positive pairs nearer than one margin, negative pairs farther than another."""
 
     distance = "cosine"
     class_vectors = None
@@ -54,12 +49,7 @@ class ContrastiveLoss(nn.Module):
 
 
 class MarginLoss(nn.Module):
-    """Pairs on the right side of a boundary beta, learned for each class, by a margin.
-
-    >>> loss = MarginLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Pairs on the right side of a boundary beta, learned for each class, by a margin."""
 
     distance = "cosine"
     class_vectors = None
@@ -137,12 +127,7 @@ def draw_triplets(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, T
 
 
 class MultiSimilarityLoss(nn.Module):
-    """Soft maxima over the mined positive and negative similarities of each anchor.
-
-    >>> loss = MultiSimilarityLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Soft maxima over the mined positive and negative similarities of each anchor."""
 
     distance = "cosine"
     class_vectors = None
@@ -193,12 +178,7 @@ class MultiSimilarityLoss(nn.Module):
 
 
 class CircleLoss(nn.Module):
-    """Similarities weighted by how far each is from its optimum.
-
-    >>> loss = CircleLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Similarities weighted by how far each is from its optimum."""
 
     distance = "cosine"
     class_vectors = None

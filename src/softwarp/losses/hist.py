@@ -76,12 +76,7 @@ class HypergraphNetwork(nn.Module):
 
 
 class HISTLoss(nn.Module):
-    """The HIST loss over a batch, with learned class distributions and a hypergraph network.
-
-    >>> loss = HISTLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The HIST loss over a batch, with learned class distributions and a hypergraph network."""
 
     distance = "cosine"
     class_vectors = "means"

@@ -72,12 +72,7 @@ def _proxy_loss(unit_proxies: Tensor) -> Tensor:
 
 
 class ProxyGMLLoss(nn.Module):
-    """The mean ProxyGML loss over a batch, with several learned proxies per class.
-
-    >>> loss = ProxyGMLLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean ProxyGML loss over a batch, with several learned proxies per class."""
 
     distance = "cosine"
     class_vectors = "class_proxies"

@@ -50,12 +50,7 @@ def proxy_nca_pp_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, sc
 
 
 class ProxyNCAppLoss(nn.Module):
-    """The mean ProxyNCA++ loss over a batch, with one learned proxy per class.
-
-    >>> loss = ProxyNCAppLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean ProxyNCA++ loss over a batch, with one learned proxy per class."""
 
     distance = "cosine"
     class_vectors = "proxies"

@@ -90,12 +90,7 @@ def calibration_loss(
 
 
 class RoadmapLoss(nn.Module):
-    """The mean SupAP over the queries of a batch, and the calibration of its pairs.
-
-    >>> loss = RoadmapLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 5, 5, 0])).shape
-    torch.Size([])
-    """
+    """The mean SupAP over the queries of a batch, and the calibration of its pairs."""
 
     distance = "cosine"
     class_vectors = None

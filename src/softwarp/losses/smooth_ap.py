@@ -46,12 +46,7 @@ def smooth_ap_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0
 
 
 class SmoothAPLoss(nn.Module):
-    """The mean Smooth-AP loss over the queries of a batch.
-
-    >>> loss = SmoothAPLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 5, 5, 0])).shape
-    torch.Size([])
-    """
+    """The mean Smooth-AP loss over the queries of a batch."""
 
     distance = "cosine"
     class_vectors = None
