@@ -276,6 +276,8 @@ def test_training_judges_by_the_cache_what_it_would_without(images, tmp_path, mo
     computed, forward = [], features._forward
     monkeypatch.setattr(features, "_forward", lambda *given: computed.append(1) or forward(*given))
     first, looks = trained(images, tmp_path / "first")
+    (row,) = softwarp.backbones(images, ["test_vit"], protocol="test", on_event=lambda _: None)
+    assert first.baseline["map@r"] == pytest.approx(row.map_at_r, abs=1e-6)
     computed.clear()
     again, looks_again = trained(images, tmp_path / "again")
     assert not computed
