@@ -58,7 +58,7 @@ def test_recipe_and_table_agree(name):
 
 
 def test_a_warm_up_that_freezes_batch_norm_where_its_authors_do_not_says_so():
-    """`freeze_backbone` keeps batch norm in evaluation mode; none of their codes does that for a warm-up alone."""
+    """`freeze_backbone` keeps batch norm in evaluation mode, which none of them does for a warm-up alone."""
     recipes = [read_recipe(find_recipe(name)) for name in CELLS]
     found = [
         recipe
