@@ -17,7 +17,6 @@ OLDER = {
     "benchmark_glyphs",
     "faces_small",
     "reality_check_glyphs",
-    "study_geometry",
     "study_noise",
 }
 

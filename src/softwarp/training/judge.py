@@ -8,9 +8,13 @@ from torch import Tensor, nn
 
 from softwarp import processes
 from softwarp.data.sources import Images, Items
+from softwarp.data.stores import ContentStore
 from softwarp.evaluation import KNN, embed_images, evenly_spaced, ks_within, map_at_r_per_class, measure
+from softwarp.frozen.features import pooled_features
+from softwarp.inference import EmbeddingModel
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
+from softwarp.models.adapters import merged
 from softwarp.models.embedder import Embedder
 from softwarp.runs.run import EvaluatedImage
 from softwarp.training.job import Job
@@ -28,6 +32,27 @@ class Judgement:
     metrics: dict[str, float]
     arrays: dict[str, Tensor]
     items: list[EvaluatedImage]
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """A network that is as it was before training; its pooled features may be known already.
+
+    `after` makes embeddings of them.
+    """
+
+    network: Embedder
+    after: Callable[[Tensor], Tensor]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return self.after(self.network.pooled(images))
+
+
+def untrained(job: Job) -> Embedder:
+    """Return the job's network before its first step, without adapters."""
+    if job.start is not None:
+        return job.start.eval()
+    return (merged(job.judged) if job.recipe.model.adapter else job.judged).eval()
 
 
 def evaluate_job(
@@ -76,7 +101,34 @@ def embed_for(
     job: Job, model: Callable[[Tensor], Tensor], images: Images, items: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the embeddings of images, computed where the job trains, and the items that they are of."""
+    store = getattr(images, "store", None)
+    if isinstance(model, Untrained) and isinstance(store, ContentStore) and _may_know(job):
+        return _through_cache(job, model, store, torch.arange(len(images)) if items is None else items)
     return embed_images(model, images, device=job.accelerator.device, items=items, workers=job.workers())
+
+
+def _may_know(job: Job) -> bool:
+    """Whether features are looked up: those of random weights never return, and processes share the work."""
+    recipe = job.recipe
+    return bool(recipe.model.pretrained) and not recipe.data.strict and processes.count() == 1
+
+
+@torch.no_grad()
+def _through_cache(job: Job, model: Untrained, store: ContentStore, items: Tensor) -> tuple[Tensor, Tensor]:
+    data, device = job.recipe.data, job.accelerator.device
+    seen = EmbeddingModel(
+        model.network,
+        str(job.loss.distance),
+        resize=data.resize,
+        crop=data.crop,
+        device=device,
+        interpolation=data.interpolation,
+        crop_mode=data.crop_mode,
+    )
+    pooled, broken = pooled_features(seen, store, items=items.tolist())
+    whole = torch.tensor([row for row in range(len(items)) if row not in broken], dtype=torch.long)
+    parts = [model.after(part.to(device)).float().cpu() for part in pooled[whole].split(4096)]
+    return torch.cat(parts), items[whole]
 
 
 def _listed(what: Items, kept: Tensor) -> list[EvaluatedImage]:
@@ -99,7 +151,7 @@ def interpolations(
     for share in (1.0, *job.recipe.evaluation.interpolations):
         if str(share) in classes or not (share or first):
             continue
-        each = model if share == 1 else job.interpolated(share)
+        each = model if share == 1 else _part_way(job, share)
         arrays = trained.arrays if share == 1 else evaluate_job(job, each, distance=distance).arrays
         classes[str(share)] = map_at_r_per_class(arrays, source.evaluated_names, distance=distance)
         if source.kept is not None and source.kept_labels is not None:  # they search the training images
@@ -107,6 +159,13 @@ def interpolations(
             kept = _embed_sides(job, each, sides)[0]
             images[str(share)] = map_at_r_per_class(kept, source.names, distance=distance)
     return {"interpolations": classes} | ({"held_out_images": images} if images else {})
+
+
+def _part_way(job: Job, share: float) -> Callable[[Tensor], Tensor]:
+    if share:
+        return job.interpolated(share)
+    start = untrained(job)
+    return Untrained(start, start.from_pooled)
 
 
 def distance_to_proxy(job: Job) -> float | None:

@@ -15,13 +15,13 @@ from softwarp.data.readers import ImageTable
 from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import layout_of, read_table
 from softwarp.models.backbones import BACKBONES
-from softwarp.models.preparation import preparation_of, sizes_of
+from softwarp.models.preparation import is_transformer, preparation_of, sizes_of
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.load import changed
 from softwarp.recipe.overrides import override
 from softwarp.recipe.schema import Recipe
 
-RECIPE = "own_images"
+RECIPE, OF_TRANSFORMERS = "own_images", "own_images_vit"
 LEAST_CROP = 160  # a backbone of stride 32 then sees 5 x 5 places, however small the images are
 ENLARGED = 1.4  # small photographs, up to the recipe's crop; docs/log.md has what else was tried
 STEPS = 60  # minimum number of training steps, so that a small folder gets many epochs
@@ -67,9 +67,9 @@ def settings_for(
 ) -> dict[str, Any]:
     """Return the settings of a recipe for a folder of class folders, a CSV file, records or shards.
 
-    They are those of `recipes/own_images.yaml`, and what depends on the images: small data sets get more
-    epochs, small images a smaller crop, few classes smaller batches. Another backbone pools in its own way
-    and sees images as it is used to.
+    They are those of `recipes/own_images.yaml`, for transformers of `recipes/own_images_vit.yaml`, and what
+    depends on the images: small data sets get more epochs, small images a smaller crop, few classes smaller
+    batches. Another backbone pools in its own way and sees images as it is used to.
 
     Args:
         depth: depth of the class folders, as in `read_folder`.
@@ -81,28 +81,39 @@ def settings_for(
         table = read_table(name, root, depth=depth)
     train = divide(table.labels, table.splits, SplitPlan(protocol), names=table.names).train
     counts = np.unique(table.labels[train], return_counts=True)[1]
-    settings = read_settings(find_recipe(RECIPE))
+    kind = OF_TRANSFORMERS if backbone is not None and is_transformer(backbone) else RECIPE
+    settings = read_settings(find_recipe(kind))
     samples = int(min(settings["batches"]["samples"], max(2, statistics.median_low(counts.tolist()))))
     classes = min(len(counts), settings["batches"]["classes"])
     steps = max(1, len(train) // (classes * samples))
-    if backbone not in (None, settings["model"]["backbone"]):
-        settings["model"] |= {"backbone": backbone, "pooling": "native"}
-    backbone = settings["model"]["backbone"]
-    crop = sizes_of(backbone).at_most(crop_size(table, settings["data"]["crop"]))
-    seen = preparation_of(backbone)
-    settings["data"] |= {
-        "name": name,
-        "root": str(root),
-        "depth": depth,
-        "resize": resize_for(crop, backbone),
-        "crop": crop,
-        "interpolation": seen.interpolation,
-        "crop_mode": seen.crop_mode,
-    }
+    model, seen = seen_by(backbone, crop_size(table, settings["data"]["crop"]))
+    settings["model"] |= model
+    settings["data"] |= {"name": name, "root": str(root), "depth": depth, **seen}
     settings["batches"] = {"classes": classes, "samples": samples}
     settings["phases"][0]["epochs"] = max(settings["phases"][0]["epochs"], math.ceil(STEPS / steps))
     settings["evaluation"]["split"] = protocol
     return settings
+
+
+def seen_by(backbone: str | None, side: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of a network's model and data: its pooling, and how it sees images.
+
+    Args:
+        backbone: by name; None for the recipe's.
+        side: of a crop, at most.
+    """
+    usual = read_settings(find_recipe(RECIPE))["model"]
+    model = {"backbone": backbone or usual["backbone"], "pooling": "native"}
+    if model["backbone"] == usual["backbone"]:
+        model["pooling"] = usual["pooling"]
+    crop = sizes_of(model["backbone"]).at_most(side)
+    seen = preparation_of(model["backbone"])
+    return model, {
+        "resize": resize_for(crop, model["backbone"]),
+        "crop": crop,
+        "interpolation": seen.interpolation,
+        "crop_mode": seen.crop_mode,
+    }
 
 
 def resize_for(crop: int, backbone: str) -> int:
