@@ -1,8 +1,13 @@
-"""From your own images to a model: what fits into the time, and whether training helps at all."""
+"""From your own images to a model: the ladder of what may be better than the frozen features, in the time.
+
+Frozen, calibrated, head alone, fine-tuned: each rung is judged by the same held-out training classes, and the
+best so far is handed out before the next one begins.
+"""
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,41 +16,103 @@ import torch
 from softwarp import processes
 from softwarp.data.readers import ImageTable
 from softwarp.data.sources import Source, load_source
-from softwarp.events import OnEvent, part_of, tell
+from softwarp.events import OnEvent, tell
 from softwarp.files import write_json
 from softwarp.models.preparation import check_side, sizes_of
-from softwarp.recipe.overrides import check_batches, difference_of, write_out
-from softwarp.recipe.schema import DataPart, Recipe
+from softwarp.models.whitening import ClassScatter
+from softwarp.recipe.overrides import check_batches
+from softwarp.recipe.schema import DataPart, Recipe, StartPart
 from softwarp.runs.choice import Choice
 from softwarp.runs.run import Run
-from softwarp.tables import counted
 from softwarp.training.budget import (
+    BUDGET,
     Pace,
     Plan,
     Workload,
     crops_below,
     fit,
-    fit_rest,
     measure_pace,
     whole_looks,
 )
-from softwarp.training.choice import choose_candidate, fold_recipes, read_looks, trained_as, why_frozen
+from softwarp.training.choice import FROZEN, Way, fold_recipes, made_as, why_frozen
+from softwarp.training.earlier import check_earlier, clear, places_of, replace_other
+from softwarp.training.features import TrainingFeatures
 from softwarp.training.job import build_batches, prepare, start_accelerator
+from softwarp.training.ladder import Ladder, Seen
 from softwarp.training.own_recipe import resize_for
+from softwarp.training.rungs import RATES, SHRINKAGES, Half, calibrated, frozen, head_alone
 from softwarp.training.step_batches import in_words
-from softwarp.training.train import train_recipe
+from softwarp.training.tuned import MOST_LOOKS, Tuning, tune_halves
 
-# What plan and choice decide, so that it may differ from what an earlier budget left.
-SETTLED = ("data.crop", "data.resize", "phases.0.epochs", "optimizer.wise_ft")
-OF_FROZEN = ("model.head", "model.head_init", "model.embedding_size")
-OF_FOLDS = ("evaluation", "batches")
+ENOUGH = 0.5  # share of the budget after which no further loss is tried on the head alone
+
+HandOut = Callable[[Recipe], None]
 
 
 class Settled(NamedTuple):
-    """The recipe of the final model, and a line on how it was chosen."""
+    """The recipe of the final model, a line on how it was chosen, and the choice if there was one."""
 
     recipe: Recipe
     said: str
+    choice: Choice | None = None
+
+
+@dataclass(frozen=True)
+class Climb:
+    """What all rungs need.
+
+    Args:
+        recipe: as it was planned.
+        size: of the embedding of calibrated features; None for as many as there are features.
+        budget: seconds for all of it, or a target if none was given.
+        every: epochs between two looks.
+        exactly: epochs that were asked for; 0 for as long as it pays.
+        calibrates: whether calibrated features are candidates.
+    """
+
+    recipe: Recipe
+    source: Source
+    table: ImageTable
+    folder: Path  # of what is chosen by
+    plan: Plan
+    work: Workload
+    size: int | None
+    budget: float
+    every: int
+    exactly: int
+    calibrates: bool
+    device: torch.device
+    on_event: OnEvent | None
+
+    @property
+    def file(self) -> Path:
+        """Where the ladder is written down."""
+        return self.folder / "ladder.json"
+
+    @cached_property
+    def features(self) -> TrainingFeatures:
+        """Features of the training images."""
+        return TrainingFeatures(self.recipe, self.source, self.device)
+
+    @cached_property
+    def halves(self) -> list[Half]:
+        """Features of the halves."""
+        features, rows = self.features.found
+        folds = fold_recipes(self.recipe, len(self.source.names), every=1, epochs=1)
+        sources = [
+            load_source(each.data.uncached(), each.evaluation.plan(), table=self.table) for each in folds
+        ]
+        return [Half.of(each, rows, features) for each in sources]
+
+    @cached_property
+    def scatters(self) -> list[ClassScatter]:
+        """Mean and scatter of what each half trains on."""
+        return [ClassScatter.of(half.trained, half.labels) for half in self.halves]
+
+    @property
+    def embedding_size(self) -> int:
+        """Of calibrated features."""
+        return self.size or self.halves[0].trained.shape[1]
 
 
 def plan_and_choose(
@@ -57,15 +124,17 @@ def plan_and_choose(
     budget: float | None = None,
     seeds: int = 1,
     fresh: bool = False,
+    hand_out: HandOut = lambda recipe: None,
     on_event: OnEvent | None = None,
 ) -> Settled:
-    """Return the recipe of the final model: what fits into the budget, chosen on held-out classes.
+    """Return the recipe of the final model: the best rung that fits into the budget.
 
     Args:
         table: of the images.
-        given: keys that were set on purpose; a crop or a number of epochs given so is kept.
+        given: keys that were set on purpose; a crop, a head or a number of epochs given so is kept.
         budget: seconds for all of it.
         fresh: measures and chooses again, whatever was found before.
+        hand_out: called with the recipe of the best model so far, before fine-tuning, which takes long.
     """
     unchecked = _check(recipe)
     choosing, given = not unchecked, set(given)
@@ -78,29 +147,175 @@ def plan_and_choose(
     if given & {"phases", "phases.0"}:
         given.add("phases.0.epochs")
     if not fresh:
-        check_earlier(recipe, folder, source.sha256, _asked(recipe, given, budget), seeds=seeds)
+        asked = _asked(recipe, given, budget)
+        check_earlier(recipe, folder, source.sha256, asked, choosing=choosing, seeds=seeds)
     else:
         prepare(recipe, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
         # If this is stopped, the next attempt must not take earlier runs for its own.
-        places = (folder, *folder.glob("seed-*"), *folder.glob("choice/fold-*"))
-        processes.from_main(lambda: _clear(*places))
+        processes.from_main(lambda: _forget(folder))
     if reason := why_frozen(source.labels, choosing=choosing):
-        return Settled(trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {reason}")
+        return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {reason}")
     work = _work_on(source, recipe, choosing, seeds)
     file, device = folder / "choice" / "plan.json", accelerator.device
     plan = processes.from_main(lambda: _plan(recipe, source, work, file, device, given, budget, fresh))
-    asked, recipe = recipe.phases[0].epochs, _planned(recipe, plan)
-    tell(on_event, f"expected time: {_minutes(plan.seconds)} ({_what(plan, work, asked)})")
-    if not plan.epochs:
-        return Settled(trained_as(recipe, 0, 0.0), f"chosen: the frozen features, because {_idle(asked)}")
-    halves = fold_recipes(recipe, len(source.names)) if choosing else []
-    on_halves = f", {in_words(halves[0].batches)} on the halves" if halves else ""
-    tell(on_event, f"batches: {in_words(recipe.batches)}{on_halves}")
+    asked_epochs, recipe = recipe.phases[0].epochs, _planned(recipe, plan)
+    exactly = asked_epochs if "phases.0.epochs" in given else 0
     if not choosing:
+        tell(
+            on_event, f"expected time: {_minutes(plan.seconds)} ({_what(plan, work, asked_epochs, exactly)})"
+        )
+        tell(on_event, f"batches: {in_words(recipe.batches)}")
         return Settled(recipe, f"not checked against the frozen features, because {unchecked}")
-    limit = None if "phases.0.epochs" in given else budget
-    choice = _choose(halves, plan, work, table, folder / "choice", limit, fresh, on_event)
-    return Settled(trained_as(recipe, choice.chosen.epochs, choice.chosen.share), _said(choice, plan, asked))
+    has_time = budget is None or work.features(plan.pace) <= budget
+    if not plan.epochs and not has_time:
+        return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {_idle(asked_epochs)}")
+    limit = BUDGET if budget is None else budget
+    seconds = plan.seconds if exactly or not plan.epochs else max(limit, plan.seconds)
+    up_to = "" if exactly or not plan.epochs else "up to "
+    what = _what(plan, work, asked_epochs, exactly)
+    tell(on_event, f"expected time: {up_to}{_minutes(seconds)} ({what})")
+    climb = Climb(
+        recipe=recipe,
+        source=source,
+        table=table,
+        folder=folder / "choice",
+        plan=plan,
+        work=work,
+        size=recipe.model.embedding_size if "model.embedding_size" in given else None,
+        budget=limit,
+        every=whole_looks(asked_epochs)[0],
+        exactly=exactly,
+        calibrates=_calibrates(recipe, given),
+        device=device,
+        on_event=on_event,
+    )
+    ladder = Ladder.open(climb.file, _question(recipe, source), fresh=fresh)
+    ladder.save(climb.file)
+    climb_on_features(climb, ladder)
+    if not plan.epochs:
+        return _settled(climb, ladder.choice(), f"it is not fine-tuned, because {_idle(asked_epochs)}")
+    hand_out(made_as(climb.recipe, ladder.choice().chosen, size=climb.size))
+    return fine_tune(climb, ladder)
+
+
+def climb_on_features(climb: Climb, ladder: Ladder) -> None:
+    """Climb as far as the features of the frozen network carry: frozen, calibrated, head alone."""
+    tell(climb.on_event, "judging the features of the frozen network by halves of the training classes")
+    ladder.climb(climb.file, "frozen", "frozen", lambda: frozen(climb.halves))
+    if not climb.calibrates:
+        return
+    ladder.climb(
+        climb.file,
+        "calibrated",
+        "calibrated",
+        lambda: calibrated(climb.halves, climb.scatters, climb.embedding_size),
+    )
+    for loss in RATES:
+        if ladder.seconds < ENOUGH * climb.budget:
+            ladder.climb(climb.file, "head", loss, partial(_try, climb, ladder, loss))
+
+
+def _try(climb: Climb, ladder: Ladder, loss: str) -> Seen:
+    """Train the head alone from the best calibration."""
+    first = [each for each in ladder.choice().candidates if each.rung == "calibrated"]
+    best = max(first, key=lambda each: each.deciding.map_at_r)
+    assert best.start is not None
+    return head_alone(
+        climb.halves,
+        climb.scatters,
+        climb.embedding_size,
+        loss=loss,
+        shrinkage=best.start.shrinkage,
+        start_value=best.deciding.map_at_r,
+        seed=climb.recipe.seed,
+    )
+
+
+def fine_tune(climb: Climb, ladder: Ladder) -> Settled:
+    """Fine-tune the halves from the best rung so far, for as long as it pays, and choose among all rungs."""
+    best = ladder.choice().chosen
+    begun = climb.recipe
+    if best.start is not None:
+        begun = made_as(climb.recipe, Way(1, 1.0, best.start), size=climb.size)
+    halves = fold_recipes(
+        begun,
+        len(climb.source.names),
+        every=climb.every,
+        epochs=climb.exactly or MOST_LOOKS * climb.every,
+    )
+    tell(
+        climb.on_event,
+        f"batches: {in_words(begun.batches)}, {in_words(halves[0].batches)} on the halves",
+    )
+    tell(
+        climb.on_event,
+        f"fine-tuning from the {best.rung} features: each half of the training classes trains and the other "
+        f"judges{', but for held-out images' * climb.work.closed}",
+    )
+    for number, half in enumerate(halves):
+        replace_other(climb.folder / f"fold-{number}", half, climb.on_event)
+    tuning = Tuning(
+        halves=halves,
+        start=best.start,
+        start_value=best.deciding.map_at_r,
+        every=climb.every,
+        exactly=climb.exactly,
+        budget=climb.budget,
+        plan=climb.plan,
+        work=climb.work,
+    )
+    seen, seconds = tune_halves(tuning, ladder, climb.folder, table=climb.table, on_event=climb.on_event)
+    choice = ladder.choice(seen, seconds)
+    return _settled(climb, choice, _rising(choice, ladder.stopped))
+
+
+def _settled(climb: Climb, choice: Choice, more: str) -> Settled:
+    """Write the choice down, and say it."""
+    if processes.is_main():
+        write_json(climb.folder / "choice.json", choice.model_dump(mode="json", by_alias=True))
+    said = [choice.sentence(), *_at_bound(choice.chosen.start), *([more] if more else [])]
+    return Settled(made_as(climb.recipe, choice.chosen, size=climb.size), "\n".join(said), choice)
+
+
+def _at_bound(start: StartPart | None) -> list[str]:
+    """A line if the shrinkage is the least that was tried; the most is a bound by itself."""
+    if start is None or start.shrinkage != SHRINKAGES[0]:
+        return []
+    return [f"shrinkage {start.shrinkage:g} is the least that is tried; a smaller one may be better still"]
+
+
+def _rising(choice: Choice, stopped: str) -> str:
+    """A line if fine-tuning was still improving when it had to end."""
+    if not choice.still_rising() or stopped == "flat":
+        return ""
+    epochs = choice.chosen.epochs
+    more = "a longer budget" if stopped == "time" else f"more epochs (phases.0.epochs={2 * epochs})"
+    return f"the curve was still rising after {epochs} epochs; {more} may give more"
+
+
+def _calibrates(recipe: Recipe, given: Collection[str]) -> bool:
+    """Whether the head may be calibrated: not if another one was asked for."""
+    other = {"model", "model.head", "model.head_init", "model.norm", "model.unit_length"}
+    return recipe.model.norm == "before" and not other & set(given)
+
+
+def _forget(folder: Path) -> None:
+    """Remove all runs of the folder, and what was chosen by them."""
+    clear(*places_of(folder))
+    for name in ("ladder.json", "choice.json"):
+        (folder / "choice" / name).unlink(missing_ok=True)
+
+
+def _question(recipe: Recipe, source: Source) -> dict[str, Any]:
+    """What a ladder is the answer to: the images as they are seen, the network and the seed."""
+    evaluation = recipe.evaluation.model_dump(mode="json", include={"split", "test_classes"})
+    return {
+        "data_sha256": source.sha256,
+        "crop": [recipe.data.crop, recipe.data.resize],
+        "model": recipe.model.model_dump(mode="json"),
+        "evaluation": evaluation,
+        "seed": recipe.seed,
+    }
 
 
 def _check(recipe: Recipe) -> str:
@@ -129,123 +344,6 @@ def _work_on(source: Source, recipe: Recipe, choosing: bool, seeds: int) -> Work
     return Workload(len(source.labels), judged, choosing, seeds, observed, source.closed)
 
 
-def _choose(
-    halves: Sequence[Recipe],
-    plan: Plan,
-    work: Workload,
-    table: ImageTable,
-    folder: Path,
-    limit: float | None,
-    fresh: bool,
-    on_event: OnEvent | None,
-) -> Choice:
-    """Train on each half of the training classes, judge on the other; write choice.json."""
-    histories, spent, epochs = list[list[dict[str, Any]]](), list[float](), plan.epochs
-    for number, each in enumerate(halves):
-        run, half = Run(folder / f"fold-{number}"), trained_as(each, epochs, 1.0)
-        but = ", but for held-out images" * work.closed
-        tell(
-            on_event,
-            f"choosing: half {number + 1} of the training classes is held out, the other half trains{but}",
-        )
-        replace_other(run.folder, half, on_event)
-        with part_of(on_event) as listener:
-            train_recipe(half, run.folder, resume=not fresh, table=table, on_event=listener)
-        histories.append(run.history())
-        spent.append(run.result().seconds)  # kept: resumed, the same is decided
-        if limit is not None:
-            before = epochs
-            epochs, seconds = fit_rest(plan, work, epochs=before, spent=spent, budget=limit)
-            if epochs < before or seconds > limit:
-                tell(
-                    on_event,
-                    f"slower than planned: up to {epochs} epochs from here, expected time now: "
-                    f"{_minutes(seconds)}{' (over the budget)' if seconds > limit else ''}",
-                )
-    classes, images = (
-        {key: each for key, each in read_looks(histories, rows).items() if key[0] <= epochs}
-        for rows in ("interpolations", "held_out_images")
-    )
-    choice = choose_candidate(classes, images if work.closed else None)
-    if processes.is_main():
-        write_json(folder / "choice.json", choice.model_dump(mode="json", by_alias=True))
-    return choice
-
-
-def _said(choice: Choice, plan: Plan, asked: int) -> str:
-    said = choice.sentence()
-    if choice.still_rising():
-        epochs = choice.chosen.epochs
-        more = "a longer budget" if epochs < asked else f"more epochs (phases.0.epochs={2 * epochs})"
-        said += f"\nthe curve was still rising after {epochs} epochs; {more} may give more"
-    return said
-
-
-def _clear(*places: Path) -> None:
-    """Remove the runs in these folders."""
-    for place in places:
-        if place.is_dir():
-            with Run(place).locked():
-                Run(place).clear()
-
-
-def check_earlier(
-    recipe: Recipe, folder: Path, sha256: str, asked: dict[str, Any], *, seeds: int = 1
-) -> None:
-    """Raise a ValueError if the folder's runs are others than a budget could have left: before any training.
-
-    Args:
-        sha256: of the images as they are now.
-        asked: what the plan answers; a folder whose plan answered other crops or epochs is refused.
-    """
-    file = folder / "choice" / "plan.json"
-    if file.is_file():
-        there, what = _read_plan(file).get("asked", {}), {"epochs": "phases.0.epochs", "crops": "data.crop"}
-        for key, name in what.items():
-            if there.get(key, asked[key]) != asked[key]:
-                was, now = (_either(each[key]) for each in (there, asked))
-                raise ValueError(
-                    f"{folder} holds a run of another recipe: {name} was {was} there and is {now} here; "
-                    "choose another folder, or start afresh (--fresh, fresh=True)"
-                )
-    finals = [folder / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
-    for place in finals if seeds > 1 else [folder]:
-        seed = int(place.name.removeprefix("seed-")) if seeds > 1 else recipe.seed
-        _check_run(place, recipe.model_copy(update={"seed": seed}), sha256, but=())
-    for place in sorted(folder.glob("choice/fold-*")):
-        _check_run(place, recipe, sha256, but=OF_FOLDS)
-
-
-def _either(value: int | list[int]) -> str:
-    return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _check_run(place: Path, recipe: Recipe, sha256: str, but: Sequence[str]) -> None:
-    run = Run(place)
-    if not run.started():
-        return
-    frozen = not run.recipe().phases[0].epochs
-    run.check_recipe(recipe, but=(*SETTLED, *but, *(OF_FROZEN if frozen else ())))
-    if run.finished():
-        run.check_data(run.result().data_sha256, sha256)
-
-
-def replace_other(place: Path, recipe: Recipe, on_event: OnEvent | None) -> None:
-    """Remove a run that differs from the recipe, which another budget has left here; say so in a line."""
-    processes.from_main(lambda: _replace_other(place, recipe, on_event))  # others might look too late
-
-
-def _replace_other(place: Path, recipe: Recipe, on_event: OnEvent | None) -> None:
-    if not Run(place).started():
-        return
-    there = Run(place).recipe()
-    if difference_of(write_out(there), write_out(recipe)):
-        epochs = there.phases[0].epochs
-        left = f"{counted(epochs, 'epoch')} at {there.data.crop} px" if epochs else "frozen features"
-        tell(on_event, f"{place}: replaces what another budget left there ({left})")
-        _clear(place)
-
-
 def _plan(
     recipe: Recipe,
     source: Source,
@@ -260,7 +358,7 @@ def _plan(
     asked = _asked(recipe, given, budget)
     timed = {"model": recipe.model.model_dump(mode="json"), "images": work.trained}
     if file.is_file() and not fresh:
-        found = _read_plan(file)
+        found = json.loads(file.read_text())
         same = found.get("asked") == asked and found.get("timed", timed) == timed
         if same and "pace" in found["plan"]:  # a plan of version 0.1 has none
             pace = Pace(**found["plan"]["pace"])
@@ -285,11 +383,6 @@ def _asked(recipe: Recipe, given: set[str], budget: float | None) -> dict[str, A
     }
 
 
-def _read_plan(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
-
-
 def _planned(recipe: Recipe, plan: Plan) -> Recipe:
     data = recipe.data if plan.crop == recipe.data.crop else _cropped(recipe, plan.crop)
     phase = recipe.phases[0].model_copy(update={"epochs": plan.epochs})
@@ -309,8 +402,11 @@ def _idle(asked: int) -> str:
     return "there is no time to train; give a longer budget" if asked else "phases.0.epochs is 0"
 
 
-def _what(plan: Plan, work: Workload, asked: int) -> str:
+def _what(plan: Plan, work: Workload, asked: int, exactly: int) -> str:
     if not plan.epochs:
-        return f"{plan.crop} px, no training: {_idle(asked)}"
+        return f"{plan.crop} px, no fine-tuning: {_idle(asked)}"
     where = " on each half of the training classes to choose, then on all of them" if work.choosing else ""
-    return f"{plan.crop} px, up to {plan.epochs} epochs{where}"
+    epochs = (
+        f"up to {plan.epochs} epochs" if exactly or not work.choosing else "epochs for as long as it pays"
+    )
+    return f"{plan.crop} px, {epochs}{where}"

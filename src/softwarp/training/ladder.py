@@ -1,0 +1,117 @@
+"""The ladder of candidates, from the frozen features up, and how far it has been climbed: choice/ladder.json.
+
+A rung that was climbed is written down, so a run that was killed takes the same decisions again.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from softwarp import processes
+from softwarp.files import write_json
+from softwarp.recipe.schema import StartPart
+from softwarp.runs.choice import Choice, Rung, RungName
+from softwarp.runs.result import read_json_as
+from softwarp.training.choice import Values, Way, choose_candidate
+
+Seen = tuple[Values, Values]  # MAP@R by class: of held-out classes and, in a closed set, of held-out images
+
+
+class Look(BaseModel):
+    """A candidate, and the MAP@R of the classes that judged it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epochs: int
+    share: float
+    start: StartPart | None
+    classes: dict[str, float]
+    images: dict[str, float]
+
+
+class Climbed(BaseModel):
+    """One thing that was tried, the seconds that it took, and the candidates that it gave."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    rung: RungName
+    what: str
+    seconds: float
+    looks: tuple[Look, ...]
+
+
+class Ladder(BaseModel):
+    """What the halves of the training classes have said so far."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    version: int = Field(1, alias="schema")
+    asked: dict[str, Any]  # what it is the answer to: images, model, seed
+    climbed: list[Climbed] = []
+    granted: int = 0  # epochs of fine-tuning that the halves may train
+    stopped: str = ""  # why they may not train more
+
+    @staticmethod
+    def open(file: Path, asked: dict[str, Any], *, fresh: bool) -> "Ladder":
+        """Return the ladder in a file; a new one if it answers another question."""
+        asked = json.loads(json.dumps(asked))
+        if file.is_file() and not fresh:
+            found = read_json_as(Ladder, file)
+            if found.asked == asked:
+                return found
+        return Ladder(asked=asked)
+
+    def save(self, file: Path) -> None:
+        """Write it down."""
+        if processes.is_main():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, self.model_dump(mode="json", by_alias=True))
+
+    def climb(self, file: Path, rung: RungName, what: str, look: Callable[[], Seen]) -> None:
+        """Add what `look` returns, unless it was added before."""
+        if any(each.what == what for each in self.climbed):
+            return
+        begun = time.perf_counter()
+        classes, images = processes.from_main(look)
+        seconds = float(processes.from_main(lambda: time.perf_counter() - begun))
+        looks = tuple(
+            Look(**way._asdict(), classes=dict(each), images=dict(images.get(way, {})))
+            for way, each in classes.items()
+        )
+        self.climbed.append(Climbed(rung=rung, what=what, seconds=seconds, looks=looks))
+        self.save(file)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that all of it took."""
+        return sum(each.seconds for each in self.climbed)
+
+    def choice(self, tuned: Seen = ({}, {}), seconds: float = 0.0) -> Choice:
+        """Return the choice among all candidates so far, and what fine-tuning gave in so many seconds."""
+        values: dict[Way, dict[str, float]] = {}
+        images: dict[Way, dict[str, float]] = {}
+        for look in (look for each in self.climbed for look in each.looks):
+            way = Way(look.epochs, look.share, look.start)
+            values[way], images[way] = look.classes, look.images
+        values |= {way: dict(each) for way, each in tuned[0].items()}
+        images |= {way: dict(each) for way, each in tuned[1].items()}
+        choice = choose_candidate(values, images if any(images.values()) else None)
+        took: dict[RungName, float] = {}
+        for each in self.climbed:
+            took[each.rung] = took.get(each.rung, 0.0) + each.seconds
+        if tuned[0]:
+            took["fine-tuned"] = seconds
+        return choice.model_copy(update={"rungs": tuple(_rungs(choice, took))})
+
+
+def _rungs(choice: Choice, took: dict[RungName, float]) -> Sequence[Rung]:
+    """Each rung with its best candidate; of the rung that was chosen, the chosen one."""
+    found = []
+    for name, seconds in took.items():
+        own = [each for each in choice.candidates if each.rung == name]
+        best = max(own, key=lambda each: each.deciding.map_at_r)
+        found.append(
+            Rung(name=name, seconds=seconds, best=choice.chosen if choice.chosen.rung == name else best)
+        )
+    return found
