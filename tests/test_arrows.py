@@ -14,6 +14,7 @@ LAYERS = (
     {"runs", "evaluation"},
     {"export"},
     {"inference"},
+    {"frozen"},
     {"training"},
     {"tuning"},
     {"fair", "index", "faces"},

@@ -29,6 +29,7 @@ ROOMS = (
         "models",
         "data",
         "runs",
+        "frozen",
         "training",
         "tuning",
         "fair",

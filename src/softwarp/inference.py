@@ -217,7 +217,7 @@ class EmbeddingModel:
         Args:
             workers: threads; 0 for one per core.
         """
-        for batch in _read_ahead(given, read, batch_size, workers or os.cpu_count()):
+        for batch in read_ahead(given, read, batch_size, workers or os.cpu_count()):
             pixels = [each.pixels for each in batch if each.pixels is not None]
             yield batch, self._forward(pixels, mirrored)
 
@@ -249,7 +249,7 @@ class EmbeddingModel:
 
     def _read(self, store: Store, item: int) -> ReadImage:
         try:
-            return ReadImage(self._seen(store.read(item)))
+            return ReadImage(self.seen(store.read(item)))
         except ValueError as error:
             return ReadImage(broken=str(error))
 
@@ -263,8 +263,8 @@ class EmbeddingModel:
             embeddings = combine_flipped(embeddings, self.network(images.flip(3)))
         return embeddings.float().cpu()  # type: ignore[no-any-return]
 
-    def _seen(self, image: Image.Image | Tensor) -> Tensor:
-        """An image as `network` sees it, grey where it reads one channel."""
+    def seen(self, image: Image.Image | Tensor) -> Tensor:
+        """Return an image as `network` sees it, grey where it reads one channel."""
         if self._grey() and isinstance(image, Image.Image):
             image = image.convert("L")
         return self._transform(image)
@@ -294,7 +294,7 @@ class EmbeddingModel:
         return torch.cat([self.network(batch.to(self.device)).float().cpu() for batch in batches])
 
 
-def _read_ahead(
+def read_ahead(
     given: Iterable[Given], read: Callable[[Given], ReadyImage], batch_size: int, threads: int | None
 ) -> Iterator[list[ReadyImage]]:
     """Yield what `read` returns in batches, in order; threads are two batches ahead."""

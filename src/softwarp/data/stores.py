@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from softwarp.data.decode import decode_image, read_image
+from softwarp.data.decode import decode_image, read_content, read_image
 from softwarp.data.readers import Pack
 
 
@@ -17,6 +17,14 @@ class Store(typing.Protocol):
     def __len__(self) -> int: ...
     def read(self, item: int) -> Image.Image | Tensor: ...  # a tensor is uint8 [channels, height, width]
     def name(self, item: int) -> str: ...
+
+
+@typing.runtime_checkable
+class ContentStore(Store, typing.Protocol):
+    """A store whose images are files, or parts of larger ones: all that an item's pixels depend on."""
+
+    def content(self, item: int) -> bytes: ...
+    def decode(self, item: int, content: bytes) -> Image.Image: ...
 
 
 class FileStore:
@@ -35,6 +43,12 @@ class FileStore:
 
     def read(self, item: int) -> Image.Image:
         return read_image(self.root / self.paths[item], shorter_side=self.shorter_side)
+
+    def content(self, item: int) -> bytes:
+        return read_content(self.root / self.paths[item])
+
+    def decode(self, item: int, content: bytes) -> Image.Image:
+        return decode_image(content, str(self.root / self.paths[item]), shorter_side=self.shorter_side)
 
     def name(self, item: int) -> str:
         return self.paths[item]
@@ -55,7 +69,12 @@ class PackStore:
         return len(self.positions)
 
     def read(self, item: int) -> Image.Image:
-        content = self.pack.read(self.positions[item])
+        return self.decode(item, self.content(item))
+
+    def content(self, item: int) -> bytes:
+        return self.pack.read(self.positions[item])
+
+    def decode(self, item: int, content: bytes) -> Image.Image:
         return decode_image(content, self.name(item), shorter_side=self.shorter_side)
 
     def name(self, item: int) -> str:

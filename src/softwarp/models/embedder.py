@@ -72,6 +72,7 @@ class Embedder(nn.Module):
         _check_choice("head", head, HEADS)
         _check_choice("head_init", head_init, HEAD_INITS)
         _check_choice("train_normalization", train_normalization, TRAIN_NORMALIZATIONS)
+        self.name = backbone
         self.backbone = build_backbone(backbone, pretrained=pretrained, pooling=pooling, drop_path=drop_path)
         self.pooling = self.backbone.native if pooling == "native" else pooling
         if train_normalization == "imagenet" and self.backbone.in_channels != 3:
@@ -114,8 +115,12 @@ class Embedder(nn.Module):
 
     def head_input(self, images: Tensor, *, freeze_backbone: bool = False) -> Tensor:
         """Return what the head sees, [N, channels]."""
-        seen: Tensor = self.norm(self._pooled(images, freeze_backbone))
+        seen: Tensor = self.norm(self.pooled(images, freeze_backbone=freeze_backbone))
         return seen
+
+    def from_pooled(self, pooled: Tensor) -> Tensor:
+        """Return the embeddings of pooled features."""
+        return self.from_head_input(self.norm(pooled))
 
     def from_head_input(self, seen: Tensor) -> Tensor:
         """Return the embeddings of what the head sees."""
@@ -125,10 +130,10 @@ class Embedder(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """Return pooled features [N, channels] after layer norm, whatever `norm` is: the baseline from the
         backbone alone, which training has to beat."""
-        pooled = self._pooled(images)
-        return F.layer_norm(pooled, pooled.shape[1:])
+        return plain_norm(self.pooled(images))
 
-    def _pooled(self, images: Tensor, freeze_backbone: bool = False) -> Tensor:
+    def pooled(self, images: Tensor, *, freeze_backbone: bool = False) -> Tensor:
+        """Return the backbone's features, one vector per image [N, channels], before any layer norm."""
         wanted = self.backbone.in_channels
         if images.shape[1] not in (1, wanted):
             raise ValueError(
@@ -173,6 +178,11 @@ def _build_head(head: str, channels: int, embedding_size: int) -> nn.Module:
             f"set model.embedding_size={channels}"
         )
     return nn.Identity()
+
+
+def plain_norm(pooled: Tensor) -> Tensor:
+    """Return pooled features after a layer norm without affine."""
+    return F.layer_norm(pooled, pooled.shape[1:])
 
 
 def _layer_norm(size: int) -> nn.LayerNorm:

@@ -1,0 +1,170 @@
+"""Features of images by a network that is not being trained: computed once, and then found in the cache.
+
+A vector is kept by the content of the image's file, for a network with its weights and the preparation of
+images; see `data/feature_cache.py`. What follows the pooling, layer norm and head, is computed each time.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from softwarp.data.decode import digest_of
+from softwarp.data.feature_cache import FeatureCache
+from softwarp.data.stores import ContentStore, FileStore
+from softwarp.events import OnEvent, Work, part_of, tell
+from softwarp.inference import BATCH, EmbeddingModel, read_ahead
+
+# Images that are embedded together, no fewer, as the last bits of a vector depend on how many there are: so
+# it is the same whatever was found in the cache.
+TOGETHER = 16
+MAKERS = ("pillow", "timm", "torchvision")  # packages whose versions may change a vector
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is known of an image's file: a digest of its content and, if it was decoded, its pixels."""
+
+    digest: bytes = b""
+    pixels: Tensor | None = None
+    broken: str = ""  # why it cannot be read
+
+
+def frozen_features(
+    model: EmbeddingModel,
+    images: ContentStore | Sequence[Path | str],
+    *,
+    workers: int = 0,
+    on_event: OnEvent | None = None,
+) -> Tensor:
+    """Return what `model.embed(images, skip_broken=True)` does, [N, D] on the CPU, through the cache.
+
+    An image that cannot be read has a row of NaN. Several processes may work on the same images.
+
+    Args:
+        model: usually `softwarp.inference.pretrained(name)`; its weights' hash is part of the cache's key.
+        workers: threads that decode; 0 for one per core.
+
+    `frozen_features(pretrained("efficientnet_lite0"), sorted(Path("birds").rglob("*.jpg")))`
+    """
+    pooled, _ = pooled_features(model, images, workers=workers, on_event=on_event)
+    return after_pooling(model, pooled)
+
+
+def pooled_features(
+    model: EmbeddingModel,
+    images: ContentStore | Sequence[Path | str],
+    *,
+    items: Sequence[int] | None = None,
+    workers: int = 0,
+    on_event: OnEvent | None = None,
+) -> tuple[Tensor, dict[int, str]]:
+    """Return the pooled features [N, channels] of images, before layer norm and head, through the cache.
+
+    The second value says why some rows, which are of NaN, belong to images that cannot be read.
+
+    Args:
+        items: which images, and in which order; None for all.
+    """
+    store: ContentStore = images if isinstance(images, ContentStore) else files_of(model, images)
+    items = range(len(store)) if items is None else items
+    workers = workers or os.cpu_count() or 1
+    batches = read_ahead(items, lambda item: _digest(store, item), BATCH, workers)
+    read = [each for batch in batches for each in batch]
+    broken = {row: each.broken for row, each in enumerate(read) if each.broken}
+    cache = FeatureCache(key_of(model), model.network.backbone.channels)
+    pooled = cache.find([each.digest for each in read])
+    kept = True
+    missing = [row for row in np.flatnonzero(np.isnan(pooled).any(1)).tolist() if row not in broken]
+    with part_of(on_event) as listener:
+        work = Work(listener, "embedding", total=len(items), done=len(items) - len(missing))
+        rest = read_ahead(missing, lambda row: _decoded(model, store, items[row]), TOGETHER, workers)
+        for batch in rest:
+            rows, missing = missing[: len(batch)], missing[len(batch) :]
+            broken |= {row: each.broken for row, each in zip(rows, batch, strict=True) if each.broken}
+            rows = [row for row in rows if row not in broken]
+            whole = [each for each in batch if each.pixels is not None]
+            pooled[rows] = vectors = _forward(model, whole)
+            kept = kept and _keep(cache, [each.digest for each in whole], vectors, listener)
+            work.advance(len(batch))
+    return torch.from_numpy(pooled), dict(sorted(broken.items()))
+
+
+@torch.no_grad()
+def after_pooling(model: EmbeddingModel, pooled: Tensor) -> Tensor:
+    """Return the embeddings of pooled features, on the CPU; rows of NaN stay so."""
+    parts = [model.network.from_pooled(part.to(model.device)) for part in pooled.split(4096)]
+    return torch.cat(parts).float().cpu()
+
+
+def key_of(model: EmbeddingModel) -> str:
+    """Return all that a pooled vector depends on, but the image's file: network, weights, preparation."""
+    network, digest = model.network, hashlib.sha256()
+    for part in (network.backbone, network.pool):
+        for name, tensor in part.state_dict().items():  # type: ignore[union-attr]
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    about = {
+        "network": network.name,
+        "weights": digest.hexdigest(),
+        "pooling": network.pooling,
+        "pixels": [network.mean.flatten().tolist(), network.std.flatten().tolist()],
+        "resize": model.resize,
+        "crop": model.crop,
+        "interpolation": model.interpolation,
+        "crop_mode": model.crop_mode,
+        "by": {name: version(name) for name in MAKERS},
+    }
+    return json.dumps(about)
+
+
+def files_of(model: EmbeddingModel, paths: Sequence[Path | str]) -> FileStore:
+    """Return files as a store that decodes them as `model.embed` does."""
+    return FileStore(Path(), [str(path) for path in paths], shorter_side=model.resize)
+
+
+def _digest(store: ContentStore, item: int) -> Content:
+    try:
+        return Content(digest_of(store.content(item)))
+    except (ValueError, OSError) as error:
+        return Content(broken=str(error))
+
+
+def _decoded(model: EmbeddingModel, store: ContentStore, item: int) -> Content:
+    """The file as it is now, digest and pixels of the same bytes."""
+    try:
+        content = store.content(item)
+        return Content(digest_of(content), model.seen(store.decode(item, content)))
+    except (ValueError, OSError) as error:
+        return Content(broken=str(error))
+
+
+@torch.no_grad()
+def _forward(model: EmbeddingModel, whole: Sequence[Content]) -> NDArray[np.float32]:
+    """The pooled features of a batch, filled up with black images."""
+    if not whole:
+        return np.empty((0, model.network.backbone.channels), np.float32)
+    pixels = [each.pixels for each in whole if each.pixels is not None]
+    black = pixels[0].new_zeros(TOGETHER - len(pixels), *pixels[0].shape)
+    pooled: Tensor = model.network.pooled(torch.cat([torch.stack(pixels), black]).to(model.device))
+    return pooled[: len(pixels)].float().cpu().numpy()
+
+
+def _keep(
+    cache: FeatureCache, digests: Sequence[bytes], vectors: NDArray[np.float32], on_event: OnEvent | None
+) -> bool:
+    """Put vectors into the cache; return whether there is one that can be written to."""
+    try:
+        cache.add(digests, vectors)
+    except OSError as error:
+        tell(on_event, f"features are not kept: {error}; choose another folder with SOFTWARP_CACHE")
+        return False
+    return True
