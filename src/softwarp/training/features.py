@@ -1,17 +1,25 @@
 """What the frozen network of a recipe says of images: once, for all that is made from it."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from softwarp import processes
+from softwarp.data.images import ImageDataset
 from softwarp.data.sources import Images, Source
+from softwarp.data.stores import ContentStore
 from softwarp.evaluation import embed_images
+from softwarp.events import OnEvent, part_of
+from softwarp.frozen.features import pooled_features
+from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.schema import DataPart, Recipe
 
 MOST = 20_000  # images that a head is calibrated on; of more, as many of each class as there is room for
 PER_CLASS = 32
+PART = 4096  # rows that a head sees at a time
 
 
 def sampled_items(labels: Tensor, *, seed: int) -> Tensor:
@@ -34,7 +42,7 @@ def items_to_calibrate(labels: Tensor, *, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def inputs_of_head(
+def pooled_of(
     network: Embedder,
     images: Images,
     data: DataPart,
@@ -42,17 +50,44 @@ def inputs_of_head(
     device: torch.device,
     items: Tensor | None = None,
     workers: int = 0,
+    on_event: OnEvent | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return what the head sees of images, [N, F] on the CPU, and the items that could be read."""
+    """Return the pooled features of images, [N, F] on the CPU, and the items that could be read.
+
+    They come through the cache where images are files; where several processes train, these share the work.
+    """
     network.eval()
-    return embed_images(network.head_input, images, device=device, items=items, workers=workers)
+    store = images.store if isinstance(images, ImageDataset) else None
+    if not isinstance(store, ContentStore) or data.strict or processes.count() > 1:
+        return embed_images(network.pooled, images, device=device, items=items, workers=workers)
+    chosen = torch.arange(len(images)) if items is None else items
+    model = EmbeddingModel(
+        network,
+        distance="cosine",
+        resize=data.resize,
+        crop=data.crop,
+        device=device,
+        interpolation=data.interpolation,
+        crop_mode=data.crop_mode,
+    )
+    pooled, broken = pooled_features(model, store, items=chosen.tolist(), workers=workers, on_event=on_event)
+    kept = [row for row in range(len(chosen)) if row not in broken]
+    return pooled[kept], chosen[kept]
+
+
+def in_parts(after: Callable[[Tensor], Tensor], pooled: Tensor, device: torch.device) -> Tensor:
+    """Return what a network makes of pooled features, [N, D] on the CPU."""
+    with torch.no_grad():
+        return torch.cat([after(part.to(device)).float().cpu() for part in pooled.split(PART)])
 
 
 class TrainingFeatures:
     """Features of training images by file, computed when they are first asked for."""
 
-    def __init__(self, recipe: Recipe, source: Source, device: torch.device) -> None:
-        self.recipe, self.source, self.device = recipe, source, device
+    def __init__(
+        self, recipe: Recipe, source: Source, device: torch.device, on_event: OnEvent | None = None
+    ) -> None:
+        self.recipe, self.source, self.device, self.on_event = recipe, source, device, on_event
 
     @cached_property
     def found(self) -> tuple[Tensor, dict[str, int]]:
@@ -60,8 +95,15 @@ class TrainingFeatures:
         recipe = self.recipe
         network = Embedder(**recipe.model.model_dump()).to(self.device)
         items = items_to_calibrate(self.source.labels, seed=recipe.seed)
-        features, kept = inputs_of_head(
-            network, self.source.plain, recipe.data, device=self.device, items=items
-        )
+        with part_of(self.on_event) as listener:
+            pooled, kept = pooled_of(
+                network,
+                self.source.plain,
+                recipe.data,
+                device=self.device,
+                items=items,
+                on_event=listener,
+            )
+        features = in_parts(network.norm, pooled, self.device)
         files = self.source.train_items.files
         return features, {files[item]: row for row, item in enumerate(kept.tolist())}

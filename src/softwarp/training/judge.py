@@ -13,6 +13,7 @@ from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.models.embedder import Embedder
 from softwarp.runs.run import EvaluatedImage
+from softwarp.training.features import in_parts, pooled_of
 from softwarp.training.job import Job
 
 SIDES = (
@@ -31,9 +32,18 @@ class Judgement:
 
 
 def evaluate_job(
-    job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool = False
+    job: Job,
+    model: Callable[[Tensor], Tensor],
+    *,
+    distance: str,
+    clustering: bool = False,
+    from_pooled: bool = False,
 ) -> Judgement:
-    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes."""
+    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes.
+
+    Args:
+        from_pooled: the backbone was not trained, and `model` follows its pooled features, which are known.
+    """
     source = job.source
     if not len(source.query_labels):
         return Judgement({}, {"embeddings": torch.empty(0, 0), "labels": source.query_labels}, [])
@@ -42,7 +52,7 @@ def evaluate_job(
         sides.append((source.gallery, source.gallery_labels))
         items.append(source.gallery_items)
     job.judged.eval()
-    arrays, kept = _embed_sides(job, model, sides)
+    arrays, kept = _embed_sides(job, model, sides, from_pooled)
     metrics: dict[str, float] = processes.from_main(
         lambda: measure(
             arrays["embeddings"],
@@ -61,12 +71,15 @@ def evaluate_job(
 
 
 def _embed_sides(
-    job: Job, model: Callable[[Tensor], Tensor], sides: Sequence[tuple[Images, Tensor]]
+    job: Job,
+    model: Callable[[Tensor], Tensor],
+    sides: Sequence[tuple[Images, Tensor]],
+    from_pooled: bool = False,
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
     """Return embeddings and labels of each side, and the items that they are of."""
     arrays, kept = dict[str, Tensor](), list[Tensor]()
     for (name, labels_name), (images, labels) in zip(SIDES, sides, strict=False):
-        found, items = embed_for(job, model, images)
+        found, items = (embed_frozen if from_pooled else embed_for)(job, model, images)
         arrays |= {name: found, labels_name: labels[items]}
         kept.append(items)
     return arrays, kept
@@ -77,6 +90,13 @@ def embed_for(
 ) -> tuple[Tensor, Tensor]:
     """Return the embeddings of images, computed where the job trains, and the items that they are of."""
     return embed_images(model, images, device=job.accelerator.device, items=items, workers=job.workers())
+
+
+def embed_frozen(job: Job, after: Callable[[Tensor], Tensor], images: Images) -> tuple[Tensor, Tensor]:
+    """Return what follows the pooled features of a backbone that was not trained, and the items."""
+    device = job.accelerator.device
+    pooled, items = pooled_of(job.judged, images, job.recipe.data, device=device, workers=job.workers())
+    return in_parts(after, pooled, device), items
 
 
 def _listed(what: Items, kept: Tensor) -> list[EvaluatedImage]:

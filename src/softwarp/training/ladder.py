@@ -51,16 +51,22 @@ class Ladder(BaseModel):
     climbed: list[Climbed] = []
     granted: int = 0  # epochs of fine-tuning that the halves may train
     stopped: str = ""  # why they may not train more
+    budget: float = 0.0  # seconds for all of it
 
     @staticmethod
-    def open(file: Path, asked: dict[str, Any], *, fresh: bool) -> "Ladder":
-        """Return the ladder in a file; a new one if it answers another question."""
+    def open(file: Path, asked: dict[str, Any], *, budget: float, fresh: bool) -> "Ladder":
+        """Return the ladder in a file; a new one if it answers another question.
+
+        With another budget fine-tuning goes on where time had ended it.
+        """
         asked = json.loads(json.dumps(asked))
-        if file.is_file() and not fresh:
-            found = read_json_as(Ladder, file)
-            if found.asked == asked:
-                return found
-        return Ladder(asked=asked)
+        ladder = Ladder(asked=asked)
+        if file.is_file() and not fresh and (found := read_json_as(Ladder, file)).asked == asked:
+            ladder = found
+        if ladder.budget != budget and ladder.stopped == "time":
+            ladder.stopped = ""
+        ladder.budget = budget
+        return ladder
 
     def save(self, file: Path) -> None:
         """Write it down."""

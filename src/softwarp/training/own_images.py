@@ -92,7 +92,7 @@ class Climb:
     @cached_property
     def features(self) -> TrainingFeatures:
         """Features of the training images."""
-        return TrainingFeatures(self.recipe, self.source, self.device)
+        return TrainingFeatures(self.recipe, self.source, self.device, self.on_event)
 
     @cached_property
     def halves(self) -> list[Half]:
@@ -189,7 +189,7 @@ def plan_and_choose(
         device=device,
         on_event=on_event,
     )
-    ladder = Ladder.open(climb.file, _question(recipe, source), fresh=fresh)
+    ladder = Ladder.open(climb.file, _question(recipe, source), budget=limit, fresh=fresh)
     ladder.save(climb.file)
     climb_on_features(climb, ladder)
     if not plan.epochs:

@@ -11,7 +11,7 @@ from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_c
 from softwarp.models.adapters import merged
 from softwarp.models.principal import class_means, principal_head
 from softwarp.recipe.schema import Phase
-from softwarp.training.features import inputs_of_head, items_to_calibrate, sampled_items
+from softwarp.training.features import in_parts, items_to_calibrate, pooled_of, sampled_items
 from softwarp.training.head import Head, starting_head
 from softwarp.training.job import Job
 from softwarp.training.judge import embed_for
@@ -52,15 +52,16 @@ def _head(job: Job, inputs: Tensor, labels: Tensor, size: int) -> Head:
 def head_inputs(job: Job) -> tuple[Tensor, Tensor]:
     """Return what the head sees of a sample of the training images, [N, channels], and their labels."""
     chosen = items_to_calibrate if job.recipe.model.head_init == "whitened" else sampled_items
-    inputs, seen = inputs_of_head(
+    device = job.accelerator.device
+    pooled, seen = pooled_of(
         job.model,
         job.source.plain,
         job.recipe.data,
-        device=job.accelerator.device,
+        device=device,
         items=chosen(job.source.labels, seed=job.recipe.seed),
         workers=job.workers(),
     )
-    return inputs, job.source.labels[seen]
+    return in_parts(job.model.norm, pooled, device), job.source.labels[seen]
 
 
 @torch.no_grad()

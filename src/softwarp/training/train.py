@@ -16,6 +16,7 @@ from softwarp.data.sources import load_source
 from softwarp.events import OnEvent, Stopping, Work, part_of, tell
 from softwarp.losses import contract
 from softwarp.losses.own_file import loss_label
+from softwarp.models.embedder import plain_norm
 from softwarp.recipe.overrides import check_batches
 from softwarp.recipe.schema import Phase, Recipe
 from softwarp.runs.result import Counts, Result
@@ -105,7 +106,7 @@ def training(
         if on_event is not None and (processes.is_main() or processes.count() > 1):
             job.signalled = lambda signals: on_event(Stopping(signals))
         if recipe.evaluation.baseline and job.state.baseline is None:
-            job.state.baseline = evaluate_job(job, job.judged.features, distance="cosine").metrics
+            job.state.baseline = evaluate_job(job, plain_norm, distance="cosine", from_pooled=True).metrics
         yield from job.state.history[:]
         yield from work_through(job, step_done)
         finish(job)
@@ -273,7 +274,14 @@ def finish(job: Job) -> None:
     if settings.patience and job.state.best_epoch:
         model.load_state_dict(job.run.load_model())  # the best on validation
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
-    judgement = evaluate_job(job, model, distance=str(job.loss.distance), clustering=settings.clustering)
+    trained = any(phase.epochs for phase in job.recipe.phases)
+    judgement = evaluate_job(
+        job,
+        model if trained else model.from_pooled,
+        distance=str(job.loss.distance),
+        clustering=settings.clustering,
+        from_pooled=not trained,
+    )
     distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # without an epoch, that of the start
     if processes.is_main():
         job.run.save_model(model.state_dict())

@@ -83,14 +83,14 @@ def train_to(
     table: ImageTable,
     on_event: OnEvent | None,
 ) -> None:
-    """Train a half up to the end of this epoch, if it is not there yet."""
+    """Train a half up to the end of this epoch, if it is not there yet; after its last one it is finished."""
     if _rows(folder, epochs):
         return
     with part_of(on_event) as listener:
         rows = training(recipe, folder, resume=True, table=table, on_event=_endless(listener))
         with closing(rows):
             for row in rows:
-                if row["epoch"] >= epochs:
+                if epochs <= row["epoch"] < recipe.phases[0].epochs:
                     break
 
 
