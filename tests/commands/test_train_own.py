@@ -86,7 +86,7 @@ def test_classes_that_choose_are_training_classes_each_held_out_once(finished):
 def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, monkeypatch):
     root, folder, said = finished
     monkeypatch.setattr("softwarp.training.train.work_through", None)
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", None)
     again = answer(root, folder, "phases.0.epochs=2")
     assert again.exit_code == 0, again.output
     assert "already finished; to train again" in again.stderr
@@ -213,7 +213,7 @@ def test_the_recipe_that_it_begins_with_can_be_shown(finished):
 
 
 def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
     monkeypatch.setattr("softwarp.training.own_images.climb_on_features", None)
     phase = "{epochs: 4, learning_rate: 1e-4, proxy_travel: 0.5}"
     assert "up to 4 epochs" in answer(finished[0], tmp_path, f"phases=[{phase}]").stderr
@@ -240,7 +240,7 @@ def test_validation_classes_choose_nothing(tmp_path):
 
 def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "softwarp.training.own_images.measure_pace",
+        "softwarp.training.own_plan.measure_pace",
         lambda model, source, crop, device, folder: Pace(crop**2 / 1e5, crop**2 / 3e5, 0.0),
     )
     monkeypatch.setattr(
@@ -261,7 +261,7 @@ def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
     measured = []
     monkeypatch.setattr("softwarp.training.own_images.climb_on_features", None)
     monkeypatch.setattr(
-        "softwarp.training.own_images.measure_pace",
+        "softwarp.training.own_plan.measure_pace",
         lambda model, *_: measured.append(model.embedding_size) or Pace(1.0, 1.0, 1.0),
     )
     root, folder = stripes(tmp_path / "images"), tmp_path / "run"
@@ -275,7 +275,7 @@ def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
 
 def test_a_slower_machine_than_planned_looks_once_and_resumes_so(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
     said = answer(finished[0], tmp_path, "--budget", "0.01s")
     assert said.exit_code == 0, said.output
     for fold in (0, 1):
@@ -312,7 +312,7 @@ def slowly(seconds):
 
 def test_a_longer_budget_goes_on_where_a_shorter_one_ended(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", slowly(1.0))
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", slowly(1.0))
     short = answer(finished[0], tmp_path, "--budget", "2 s")
     assert "give a longer budget" in short.stdout
     assert Run(tmp_path).result().epochs == 0
@@ -344,7 +344,7 @@ def test_another_recipe_in_the_folder_is_refused_before_anything_is_timed(
     finished, words, cause, monkeypatch
 ):
     root, folder, _ = finished
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", None)
     monkeypatch.setattr("softwarp.training.train.work_through", None)
     before = sorted(path for path in folder.glob("**/*") if path.is_file())
     said = answer(root, folder, *words)
@@ -358,7 +358,7 @@ def test_other_images_are_refused_before_anything_is_timed(tmp_path, monkeypatch
     root, folder = stripes(tmp_path / "images"), tmp_path / "run"
     assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
     shutil.copy(root / "class 00" / "0.png", root / "class 00" / "more.png")
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", None)
     for seeds in "12":
         said = answer(root, folder, "phases.0.epochs=1", "--seeds", seeds)
         assert "other images" in str(said.exception)
@@ -376,7 +376,7 @@ def test_a_later_seed_s_folder_is_checked_before_the_first_seed_trains(finished,
 
 def test_an_output_that_is_a_file_is_refused_at_once(finished, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", None)
     for place in ("file", "file/run"):
         said = answer(finished[0], tmp_path / place)
         assert f"{tmp_path / 'file'} is a file" in str(said.exception)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from softwarp.data.decode import digest_of
 from softwarp.data.feature_cache import FeatureCache
@@ -108,8 +108,9 @@ def after_pooling(model: EmbeddingModel, pooled: Tensor) -> Tensor:
 def key_of(model: EmbeddingModel) -> str:
     """Return all that a pooled vector depends on, but the image's file: network, weights, preparation."""
     network, digest = model.network, hashlib.sha256()
-    for part in (network.backbone, network.pool):
-        for name, tensor in part.state_dict().items():  # type: ignore[union-attr]
+    parts = [part for part in (network.backbone, network.pool) if isinstance(part, nn.Module)]
+    for part in parts:  # most poolings are functions
+        for name, tensor in part.state_dict().items():
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().data)
     about = {

@@ -52,6 +52,7 @@ class Ladder(BaseModel):
     granted: int = 0  # epochs of fine-tuning that the halves may train
     stopped: str = ""  # why they may not train more
     budget: float = 0.0  # seconds for all of it
+    pace: dict[str, float] | None = None  # timed again, where the plan left no time to fine-tune
 
     @staticmethod
     def open(file: Path, asked: dict[str, Any], *, budget: float, fresh: bool) -> "Ladder":
@@ -63,9 +64,9 @@ class Ladder(BaseModel):
         ladder = Ladder(asked=asked)
         if file.is_file() and not fresh and (found := read_json_as(Ladder, file)).asked == asked:
             ladder = found
-        if ladder.budget != budget and ladder.stopped == "time":
-            ladder.stopped = ""
-        ladder.budget = budget
+        if ladder.budget != budget:
+            ladder.stopped = "" if ladder.stopped == "time" else ladder.stopped
+            ladder.budget, ladder.pace = budget, None
         return ladder
 
     def save(self, file: Path) -> None:
