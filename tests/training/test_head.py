@@ -21,8 +21,8 @@ def share_found(embeddings, labels):
 def test_calibrated_features_find_new_classes_that_the_features_do_not():
     features, labels = blobs()
     new, new_labels = blobs(seed=1)
-    head = starting_head(features, labels, 10, StartPart(shrinkage=0.1), seed=0)
-    assert share_found(new, new_labels) < 0.6
+    head = starting_head(features, labels, 10, StartPart(shrinkage=0.01), seed=0)
+    assert share_found(new, new_labels) < 0.7
     assert share_found(embed(head, new), new_labels) > 0.9
     assert embed(head, new).norm(dim=1).allclose(torch.ones(len(new)))
 
@@ -36,10 +36,10 @@ def test_infinite_shrinkage_only_subtracts_the_mean():
 
 def test_a_smaller_head_keeps_the_directions_in_which_calibrated_features_differ():
     features, labels = blobs()
-    start = StartPart(shrinkage=0.1)
+    start = StartPart(shrinkage=0.01)
     whole, small = (starting_head(features, labels, size, start, seed=0) for size in (10, 5))
     assert (small[0].shape, small[1].shape) == ((5, 10), (5,))
-    assert share_found(embed(small, features), labels) == share_found(embed(whole, features), labels) == 1.0
+    assert all(share_found(embed(head, features), labels) > 0.95 for head in (whole, small))
 
 
 def test_turned_and_stretched_features_have_the_cosines_of_the_whitened_ones():

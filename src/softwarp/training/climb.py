@@ -1,5 +1,6 @@
 """Climbs the ladder, rung by rung, within the time."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from softwarp.data.sources import Source, load_source
 from softwarp.events import OnEvent, tell
 from softwarp.models.whitening import ClassScatter
 from softwarp.recipe.schema import Recipe
-from softwarp.runs.choice import Choice
+from softwarp.runs.choice import Candidate, Choice
 from softwarp.training.budget import FOLDS, Pace, Plan, Workload, measure_pace
 from softwarp.training.choice import Way, fold_recipes, made_as
 from softwarp.training.earlier import replace_other
@@ -109,33 +110,41 @@ def planned_again(climb: Climb, ladder: Ladder, asked: int) -> Climb:
 
 def climb_on_features(climb: Climb, ladder: Ladder) -> None:
     """Climb as far as the features of the frozen network carry: frozen, calibrated, head alone."""
+
+    def on_halves(judge: Callable[[Sequence[Half]], Seen]) -> Callable[[], Seen]:
+        def look() -> Seen:
+            halves = climb.halves  # all processes share the work on the features
+            return processes.from_main(lambda: judge(halves))
+
+        return look
+
+    def whitened(halves: Sequence[Half]) -> Seen:
+        return calibrated(halves, climb.scatters, climb.embedding_size)
+
     tell(climb.on_event, "judging the features of the frozen network by halves of the training classes")
-    ladder.climb(climb.file, "frozen", "frozen", lambda: frozen(climb.halves))
+    ladder.climb(climb.file, "frozen", "frozen", on_halves(frozen))
     if not climb.calibrates:
         return
-    ladder.climb(
-        climb.file,
-        "calibrated",
-        "calibrated",
-        lambda: calibrated(climb.halves, climb.scatters, climb.embedding_size),
+    ladder.climb(climb.file, "calibrated", "calibrated", on_halves(whitened))
+    start = max(
+        (each for each in ladder.choice().candidates if each.rung == "calibrated"),
+        key=lambda each: each.deciding.map_at_r,
     )
     for loss in RATES:
         if ladder.seconds < ENOUGH * climb.budget:
-            ladder.climb(climb.file, "head", loss, partial(_try, climb, ladder, loss))
+            ladder.climb(climb.file, "head", loss, on_halves(partial(_try, climb, start, loss)))
 
 
-def _try(climb: Climb, ladder: Ladder, loss: str) -> Seen:
+def _try(climb: Climb, calibrated: Candidate, loss: str, halves: Sequence[Half]) -> Seen:
     """Train the head alone from the best calibration."""
-    first = [each for each in ladder.choice().candidates if each.rung == "calibrated"]
-    best = max(first, key=lambda each: each.deciding.map_at_r)
-    assert best.start is not None
+    assert calibrated.start is not None
     return head_alone(
-        climb.halves,
+        halves,
         climb.scatters,
         climb.embedding_size,
         loss=loss,
-        shrinkage=best.start.shrinkage,
-        start_value=best.deciding.map_at_r,
+        shrinkage=calibrated.start.shrinkage,
+        start_value=calibrated.deciding.map_at_r,
         seed=climb.recipe.seed,
     )
 

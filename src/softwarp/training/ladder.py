@@ -3,6 +3,7 @@
 A rung that was climbed is written down, so a run that was killed takes the same decisions again.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp import processes
 from softwarp.files import write_json
-from softwarp.recipe.schema import StartPart
+from softwarp.recipe.overrides import dump_recipe
+from softwarp.recipe.schema import Recipe, StartPart
 from softwarp.runs.choice import Choice, Rung, RungName
 from softwarp.runs.result import read_json_as
 from softwarp.training.choice import Values, Way, choose_candidate
@@ -49,6 +51,7 @@ class Ladder(BaseModel):
     version: int = Field(1, alias="schema")
     asked: dict[str, Any]  # what it is the answer to: images, model, seed
     climbed: list[Climbed] = []
+    tuned: str = ""  # a hash of the recipe that the halves are fine-tuned by
     granted: int = 0  # epochs of fine-tuning that the halves may train
     stopped: str = ""  # why they may not train more
     budget: float = 0.0  # seconds for all of it
@@ -76,11 +79,11 @@ class Ladder(BaseModel):
             write_json(file, self.model_dump(mode="json", by_alias=True))
 
     def climb(self, file: Path, rung: RungName, what: str, look: Callable[[], Seen]) -> None:
-        """Add what `look` returns, unless it was added before."""
+        """Add what `look` returns in every process, unless it was added before."""
         if any(each.what == what for each in self.climbed):
             return
         begun = time.perf_counter()
-        classes, images = processes.from_main(look)
+        classes, images = look()
         seconds = float(processes.from_main(lambda: time.perf_counter() - begun))
         looks = tuple(
             Look(**way._asdict(), classes=dict(each), images=dict(images.get(way, {})))
@@ -88,6 +91,12 @@ class Ladder(BaseModel):
         )
         self.climbed.append(Climbed(rung=rung, what=what, seconds=seconds, looks=looks))
         self.save(file)
+
+    def begin_tuning(self, half: Recipe) -> None:
+        """Forget what was decided for halves of another recipe."""
+        digest = hashlib.sha256(dump_recipe(half).encode()).hexdigest()
+        if self.tuned != digest:
+            self.tuned, self.granted, self.stopped = digest, 0, ""
 
     @property
     def seconds(self) -> float:

@@ -124,7 +124,8 @@ def plan_and_choose(
     climb = planned_again(climb, ladder, asked_epochs)
     if not climb.plan.epochs:
         return _settled(climb, ladder.choice(), f"it is not fine-tuned, because {idle(asked_epochs)}")
-    hand_out(made_as(climb.recipe, ladder.choice().chosen, size=climb.size))
+    if not ladder.stopped:
+        hand_out(made_as(climb.recipe, ladder.choice().chosen, size=climb.size))
     choice = fine_tune(climb, ladder)
     return _settled(climb, choice, _rising(choice, ladder.stopped))
 
@@ -171,7 +172,7 @@ def _question(recipe: Recipe, source: Source) -> dict[str, Any]:
     evaluation = recipe.evaluation.model_dump(mode="json", include={"split", "test_classes"})
     return {
         "data_sha256": source.sha256,
-        "crop": [recipe.data.crop, recipe.data.resize],
+        "data": recipe.data.model_dump(mode="json", exclude={"root", "workers", "cache", "strict"}),
         "model": recipe.model.model_dump(mode="json"),
         "evaluation": evaluation,
         "seed": recipe.seed,

@@ -53,7 +53,7 @@ class Half:
             found = [place for place, file in enumerate(files) if file in rows]
             return features[[rows[files[place]] for place in found]], labels[found]
 
-        kept = None, None
+        kept: tuple[Tensor | None, Tensor | None] = None, None
         if source.kept_items is not None and source.kept_labels is not None:
             kept = side(source.kept_items.files, source.kept_labels)
         return Half(
@@ -129,7 +129,8 @@ def head_alone(
         )
         for half, scatter in zip(halves, scatters, strict=True)
     ]
-    found, before = ({}, {}), start_value
+    found: tuple[dict[Way, Mapping[str, float]], dict[Way, Mapping[str, float]]] = ({}, {})
+    before = start_value
     for steps in _looks():
         way = Way(start=first.model_copy(update={"steps": steps}))
         seen = _joined({way: [_look(half, next(head)) for half, head in zip(halves, heads, strict=True)]})

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from softwarp import processes
 from softwarp.data.readers import ImageTable
 from softwarp.events import Event, OnEvent, Progress, part_of
 from softwarp.recipe.schema import Recipe, StartPart
@@ -59,6 +60,7 @@ def tune_halves(
 ) -> tuple[Seen, float]:
     """Return what the halves said at their looks, and the seconds that both took."""
     file = folder / "ladder.json"
+    ladder.begin_tuning(tuning.halves[0])
     ladder.granted = max(ladder.granted, tuning.every)
     ladder.save(file)
     epochs = 0
@@ -67,12 +69,16 @@ def tune_halves(
         for number, half in enumerate(tuning.halves):
             train_to(half, folder / f"fold-{number}", epochs, table=table, on_event=on_event)
         if epochs == ladder.granted and not ladder.stopped:
-            seen, spent = looks_of(tuning, folder, epochs)
+            seen, spent = _looks(tuning, folder, epochs)
             ladder.stopped = why_stop(tuning, seen, epochs, ladder.seconds, spent)
             ladder.granted += 0 if ladder.stopped else tuning.every
             ladder.save(file)
-    seen, spent = looks_of(tuning, folder, epochs)
+    seen, spent = _looks(tuning, folder, epochs)
     return seen, sum(spent)
+
+
+def _looks(tuning: Tuning, folder: Path, epochs: int) -> tuple[Seen, list[float]]:
+    return processes.from_main(lambda: looks_of(tuning, folder, epochs))  # the main process writes them
 
 
 def train_to(
@@ -84,7 +90,7 @@ def train_to(
     on_event: OnEvent | None,
 ) -> None:
     """Train a half up to the end of this epoch, if it is not there yet; after its last one it is finished."""
-    if _rows(folder, epochs):
+    if processes.from_main(lambda: bool(_rows(folder, epochs))):
         return
     with part_of(on_event) as listener:
         rows = training(recipe, folder, resume=True, table=table, on_event=_endless(listener))
