@@ -91,6 +91,7 @@ class Choice(BaseModel):
         """Return a row per rung: what held-out training classes say of its best model, and its seconds."""
         heads = ("rung", "best of it", "MAP@R", "gain", "95% interval", "seconds")
         rows = [_row(each, self.chosen.rung) for each in self.rungs]
+        title = f"{self.classes} training classes, each held out once; * was handed out"
         return Table(
             heads, tuple(rows), title=f"{self.classes} training classes, each held out once", words=2
         )
@@ -100,7 +101,7 @@ def _row(rung: Rung, chosen: RungName) -> tuple[Cell, ...]:
     said, first = rung.best.deciding, rung.name == "frozen"
     low, high = (f"{100 * end:+.1f}" for end in said.interval)
     texts = (
-        rung.name + " (handed out)" * (rung.name == chosen),
+        rung.name + " *" * (rung.name == chosen),
         "" if first else _how(rung.best),
         f"{100 * said.map_at_r:.1f}",
         "" if first else f"{100 * said.difference:+.1f}",

@@ -14,11 +14,12 @@ from softwarp.events import OnEvent, tell
 from softwarp.models.whitening import ClassScatter
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.choice import Candidate, Choice
-from softwarp.training.budget import FOLDS, Pace, Plan, Workload, measure_pace
+from softwarp.training.budget import FOLDS, Pace, Plan, Workload, measure_pace, whole_looks
 from softwarp.training.choice import Way, fold_recipes, made_as
 from softwarp.training.earlier import replace_other
 from softwarp.training.features import TrainingFeatures
 from softwarp.training.ladder import Ladder, Seen
+from softwarp.training.own_plan import minutes
 from softwarp.training.rungs import RATES, Half, calibrated, frozen, head_alone
 from softwarp.training.step_batches import in_words
 from softwarp.training.tuned import MOST_LOOKS, Tuning, tune_halves
@@ -35,8 +36,8 @@ class Climb:
         recipe: as it was planned.
         size: of the embedding of calibrated features; None for as many as there are features.
         budget: seconds for all of it, or a target if none was given.
-        every: epochs between two looks.
-        exactly: epochs that were asked for; 0 for as long as it pays.
+        asked: epochs of the recipe.
+        exactly: whether the halves train so many; otherwise for as long as it pays.
         calibrates: whether calibrated features are candidates.
     """
 
@@ -48,8 +49,8 @@ class Climb:
     work: Workload
     size: int | None
     budget: float
-    every: int
-    exactly: int
+    asked: int
+    exactly: bool
     calibrates: bool
     device: torch.device
     on_event: OnEvent | None
@@ -58,6 +59,17 @@ class Climb:
     def file(self) -> Path:
         """Where the ladder is written down."""
         return self.folder / "ladder.json"
+
+    @property
+    def every(self) -> int:
+        """Epochs between two looks."""
+        return whole_looks(self.asked)[0]
+
+    def time(self) -> str:
+        """Return in words how long it will take."""
+        if self.exactly or not self.plan.epochs:
+            return minutes(self.plan.seconds)
+        return f"up to {minutes(max(self.budget, self.plan.seconds))}"
 
     @cached_property
     def features(self) -> TrainingFeatures:
@@ -85,14 +97,14 @@ class Climb:
         return self.size or self.halves[0].trained.shape[1]
 
 
-def planned_again(climb: Climb, ladder: Ladder, asked: int) -> Climb:
+def planned_again(climb: Climb, ladder: Ladder) -> Climb:
     """Time the network again if that may leave room to fine-tune: the machine may have been busy before."""
     left, work = climb.budget - ladder.seconds, climb.work
 
     def needed(pace: Pace) -> float:
         return FOLDS * work.fold(pace, climb.every, climb.every) + work.final(pace, climb.every)
 
-    if climb.plan.epochs or not asked or needed(climb.plan.pace) > HOPE * left:
+    if climb.plan.epochs or not climb.asked or needed(climb.plan.pace) > HOPE * left:
         return climb
     if ladder.pace is None:
         recipe, crop, folder = climb.recipe, climb.plan.crop, climb.folder
@@ -159,7 +171,7 @@ def fine_tune(climb: Climb, ladder: Ladder) -> Choice:
         begun,
         len(climb.source.names),
         every=climb.every,
-        epochs=climb.exactly or MOST_LOOKS * climb.every,
+        epochs=climb.asked if climb.exactly else MOST_LOOKS * climb.every,
     )
     tell(
         climb.on_event,
@@ -177,7 +189,7 @@ def fine_tune(climb: Climb, ladder: Ladder) -> Choice:
         start=best.start,
         start_value=best.deciding.map_at_r,
         every=climb.every,
-        exactly=climb.exactly,
+        exactly=climb.asked if climb.exactly else 0,
         budget=climb.budget,
         plan=climb.plan,
         work=climb.work,

@@ -21,7 +21,6 @@ from softwarp.runs.run import Run
 from softwarp.training.budget import (
     BUDGET,
     Workload,
-    whole_looks,
 )
 from softwarp.training.choice import FROZEN, made_as, why_frozen
 from softwarp.training.climb import Climb, climb_on_features, fine_tune, planned_again
@@ -87,22 +86,13 @@ def plan_and_choose(
     file, device = folder / "choice" / "plan.json", accelerator.device
     plan = processes.from_main(lambda: plan_in(recipe, source, work, file, device, given, budget, fresh))
     asked_epochs, recipe = recipe.phases[0].epochs, planned(recipe, plan)
-    exactly = asked_epochs if "phases.0.epochs" in given else 0
     if not choosing:
-        tell(
-            on_event,
-            f"expected time: {minutes(plan.seconds)} ({what_fits(plan, work, asked_epochs, exactly)})",
-        )
+        what = what_fits(plan, work, asked_epochs, exactly=True)
+        tell(on_event, f"expected time: {minutes(plan.seconds)} ({what})")
         tell(on_event, f"batches: {in_words(recipe.batches)}")
         return Settled(recipe, f"not checked against the frozen features, because {unchecked}")
-    has_time = budget is None or work.features(plan.pace) <= budget
-    if not plan.epochs and not has_time:
+    if not plan.epochs and budget is not None and work.features(plan.pace) > budget:
         return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {idle(asked_epochs)}")
-    limit = BUDGET if budget is None else budget
-    seconds = plan.seconds if exactly or not plan.epochs else max(limit, plan.seconds)
-    up_to = "" if exactly or not plan.epochs else "up to "
-    what = what_fits(plan, work, asked_epochs, exactly)
-    tell(on_event, f"expected time: {up_to}{minutes(seconds)} ({what})")
     climb = Climb(
         recipe=recipe,
         source=source,
@@ -111,19 +101,28 @@ def plan_and_choose(
         plan=plan,
         work=work,
         size=recipe.model.embedding_size if "model.embedding_size" in given else None,
-        budget=limit,
-        every=whole_looks(asked_epochs)[0],
-        exactly=exactly,
+        budget=BUDGET if budget is None else budget,
+        asked=asked_epochs,
+        exactly="phases.0.epochs" in given,
         calibrates=_calibrates(recipe, given),
         device=device,
         on_event=on_event,
     )
-    ladder = Ladder.open(climb.file, _question(recipe, source), budget=limit, fresh=fresh)
+    tell(
+        on_event,
+        f"expected time: {climb.time()} ({what_fits(plan, work, asked_epochs, exactly=climb.exactly)})",
+    )
+    ladder = Ladder.open(climb.file, _question(recipe, source), budget=climb.budget, fresh=fresh)
     ladder.save(climb.file)
+    return _climbed(climb, ladder, hand_out)
+
+
+def _climbed(climb: Climb, ladder: Ladder, hand_out: HandOut) -> Settled:
+    """Climb as far as time allows; before fine-tuning, hand out the best model so far."""
     climb_on_features(climb, ladder)
-    climb = planned_again(climb, ladder, asked_epochs)
+    climb = planned_again(climb, ladder)
     if not climb.plan.epochs:
-        return _settled(climb, ladder.choice(), f"it is not fine-tuned, because {idle(asked_epochs)}")
+        return _settled(climb, ladder.choice(), f"it is not fine-tuned, because {idle(climb.asked)}")
     if not ladder.stopped:
         hand_out(made_as(climb.recipe, ladder.choice().chosen, size=climb.size))
     choice = fine_tune(climb, ladder)

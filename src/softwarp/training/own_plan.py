@@ -25,7 +25,7 @@ def plan_in(
     budget: float | None,
     fresh: bool,
 ) -> Plan:
-    """The plan, read from `file` if it answers the same question: no two measurements agree exactly."""
+    """Return the plan, read from `file` if it answers the same question: no two measurements agree exactly."""
     asked = asked_of(recipe, given, budget)
     timed = {"model": recipe.model.model_dump(mode="json"), "images": work.trained}
     if file.is_file() and not fresh:
@@ -42,7 +42,7 @@ def plan_in(
 
 
 def asked_of(recipe: Recipe, given: set[str], budget: float | None) -> dict[str, Any]:
-    """The question that a plan answers."""
+    """Return the question that a plan answers."""
     crop, epochs = recipe.data.crop, recipe.phases[0].epochs
     return {
         "crops": [crop]
@@ -55,25 +55,33 @@ def asked_of(recipe: Recipe, given: set[str], budget: float | None) -> dict[str,
 
 
 def planned(recipe: Recipe, plan: Plan) -> Recipe:
+    """Return the recipe with the crop and the epochs of a plan."""
     data = recipe.data if plan.crop == recipe.data.crop else cropped(recipe, plan.crop)
     phase = recipe.phases[0].model_copy(update={"epochs": plan.epochs})
     return recipe.model_copy(update={"data": data, "phases": (phase,)})
 
 
 def cropped(recipe: Recipe, crop: int) -> DataPart:
+    """Return the data part with another crop, and the size that suits it."""
     return recipe.data.model_copy(update={"crop": crop, "resize": resize_for(crop, recipe.model.backbone)})
 
 
 def minutes(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> minutes(20), minutes(610)
+    ('20 seconds', '10 minutes')
+    """
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 def idle(asked: int) -> str:
-    """Why nothing is trained, by the number of epochs that was asked for."""
+    """Return why nothing is trained, by the number of epochs that was asked for."""
     return "there is no time to train; give a longer budget" if asked else "phases.0.epochs is 0"
 
 
-def what_fits(plan: Plan, work: Workload, asked: int, exactly: int) -> str:
+def what_fits(plan: Plan, work: Workload, asked: int, *, exactly: bool) -> str:
+    """Return in words what a plan allows."""
     if not plan.epochs:
         return f"{plan.crop} px, no fine-tuning: {idle(asked)}"
     where = " on each half of the training classes to choose, then on all of them" if work.choosing else ""
