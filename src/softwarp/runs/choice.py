@@ -92,9 +92,7 @@ class Choice(BaseModel):
         heads = ("rung", "best of it", "MAP@R", "gain", "95% interval", "seconds")
         rows = [_row(each, self.chosen.rung) for each in self.rungs]
         title = f"{self.classes} training classes, each held out once; * was handed out"
-        return Table(
-            heads, tuple(rows), title=f"{self.classes} training classes, each held out once", words=2
-        )
+        return Table(heads, tuple(rows), title=title, words=2)
 
 
 def _row(rung: Rung, chosen: RungName) -> tuple[Cell, ...]:

@@ -25,7 +25,7 @@ def plan_in(
     budget: float | None,
     fresh: bool,
 ) -> Plan:
-    """Return the plan, read from `file` if it answers the same question: no two measurements agree exactly."""
+    """Return the plan; that in `file` if it answers the same question, as no two measurements agree."""
     asked = asked_of(recipe, given, budget)
     timed = {"model": recipe.model.model_dump(mode="json"), "images": work.trained}
     if file.is_file() and not fresh:
