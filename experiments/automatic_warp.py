@@ -32,8 +32,8 @@ from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.provenance import environment
 from softwarp.runs.repeats import summarise
 from softwarp.training.train import train_recipe
-from softwarp.tuning.search import Study, search, with_settings
-from softwarp.tuning.space import on_bounds
+from softwarp.tuning.search import Study, search
+from softwarp.tuning.space import on_bounds, with_settings
 
 RESULT = Path("results/automatic_warp.json")
 MADE = "made.json"  # in the folder of a row
@@ -93,8 +93,8 @@ def tuned(data: str, row: str, start: str, folder: Path, given: tuple[str, ...],
     start = start if start in DATA[data]["searched_starts"] else "random"
     name, changes = f"{row} from {start}", (*given, *DATA[data]["search"], "seed=1000")
     recipe = recipe_for(data, row, start, changes)
-    key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
-    if kept(data, "searches").get(name, {}).get("recipe") != key:
+    key, before = in_full(recipe.model_dump(mode="json")), kept(data, "searches").get(name)
+    if before is None or in_full(before["recipe"]) != key:
         found = search(
             recipe, folder / data / "search" / name, trials=DATA[data]["trials"], prune=False, on_event=bars
         )
@@ -110,8 +110,8 @@ def study(
     if row.startswith("tuned"):
         found = tuned(data, row, start, folder, given, bars)
         recipe = with_settings(recipe, kept(data, "searches")[found]["best"]["settings"])
-    key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
-    made = {other: row for other, row in kept(data, "rows").items() if in_full(row["recipe"]) == in_full(key)}
+    key = in_full(recipe.model_dump(mode="json"))
+    made = {other: row for other, row in kept(data, "rows").items() if in_full(row["recipe"]) == key}
     if made:
         if name not in made:  # the search ended where another row began
             keep(data, "rows", name, next(iter(made.values())) | {"search": found})
@@ -132,7 +132,8 @@ def study(
 
 
 def in_full(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Return the recipe with all settings of its loss, where "auto:1" is "auto"."""
+    """Return the recipe with all keys of today and all settings of its loss, where "auto:1" is "auto"."""
+    recipe = parse_recipe(recipe).model_dump(mode="json", exclude={"data": {"root"}})
     name, given = recipe["loss"]["name"], recipe["loss"]["settings"]
     settings = defaults_of(losses.LOSSES[name]) | {
         key: "auto" if value == "auto:1" else value for key, value in given.items()
@@ -167,7 +168,7 @@ def keep(data: str, part: str, name: str, content: dict[str, Any]) -> None:
         results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
         command = f"python experiments/automatic_warp.py {data}" + " data.root=..." * (data != "glyphs")
         of_data = results.setdefault(data, {"command": command, "seeds": DATA[data]["seeds"]})
-        of_data.setdefault(part, {})[name] = content | {"environment": environment()}
+        of_data.setdefault(part, {})[name] = {"environment": environment()} | content
         write_json(RESULT, results)
 
 

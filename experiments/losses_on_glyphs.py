@@ -26,7 +26,8 @@ from softwarp.recipe.overrides import change_loss, override
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.runs.provenance import environment
 from softwarp.training.train import train_recipe
-from softwarp.tuning.search import search, with_settings
+from softwarp.tuning.search import search
+from softwarp.tuning.space import with_settings
 
 RESULT = Path("results/losses_on_glyphs.json")
 METRICS = ("recall@1", "map@r")

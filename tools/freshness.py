@@ -38,19 +38,27 @@ NEEDS: dict[str, tuple[str, ...]] = {  # speed and memory depend on no rule
 }
 
 
-def codes(content: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield what a result says of the code that made it; one that was made in parts says it for each."""
+def codes(content: Any, part: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what a result says of the code that made it; one that was made in parts says it for each part."""
     if isinstance(content, dict):
         if "code" in content and "rules" in content["code"]:
-            yield content["code"]
-        for part in content.values():
-            yield from codes(part)
+            yield part, content["code"]
+        for name, each in content.items():
+            yield from codes(each, part if name == "environment" else name)
 
 
 def stale(name: str, content: Any) -> list[str]:
     """Return the rules that a result, or a part of it, is older than; all of them if it says nothing."""
-    rules = [dict(code["rules"]) for code in codes(content)] or [{}]
-    return sorted({rule for each in rules for rule in outdated(each, NEEDS[name])})
+    found = list(codes(content)) or [("", {"rules": {}})]
+    return sorted({rule for part, code in found for rule in outdated(code["rules"], _needed(name, part))})
+
+
+def _needed(name: str, part: str) -> tuple[str, ...]:
+    if part.endswith(
+        " from random"
+    ):  # proxies of automatic_warp.json that start at random, not at class means
+        return tuple(rule for rule in NEEDS[name] if rule != "automatic_from_means")
+    return NEEDS[name]
 
 
 def note(name: str, content: Any) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss, build_loss
     from softwarp.recipe.load import load_recipe
     from softwarp.recipe.schema import Recipe
+    from softwarp.training.backbones import backbones
     from softwarp.training.entry import train
     from softwarp.tuning.entry import tune
 
@@ -30,6 +31,7 @@ _HOMES = {
     "Index": "softwarp.index.index",
     "Recipe": "softwarp.recipe.schema",
     "WarpedSoftmaxLoss": "softwarp.losses",
+    "backbones": "softwarp.training.backbones",
     "benchmark": "softwarp.fair.compare",
     "build_loss": "softwarp.losses",
     "evaluate": "softwarp.evaluation",
@@ -48,6 +50,7 @@ __all__ = [
     "Index",
     "Recipe",
     "WarpedSoftmaxLoss",
+    "backbones",
     "benchmark",
     "build_loss",
     "evaluate",

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from softwarp.commands import data, faces, index, weights
+from softwarp.commands.backbones import backbones
 from softwarp.commands.benchmark import benchmark
 from softwarp.commands.compare import compare
 from softwarp.commands.demo import demo
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 for command in (
     train,
+    backbones,
     tune,
     benchmark,
     reality_check,

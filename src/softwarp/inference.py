@@ -76,6 +76,7 @@ class EmbeddingModel:
     pretrained_weights: str = ""  # what the backbone began with: their origin, licence and hash, if known
     interpolation: str = "bilinear"  # or bicubic
     crop_mode: str = "center"  # or squash: both sides are resized, not the shorter one alone
+    untrained: bool = False  # a backbone by its name, whose features are kept in the cache
 
     @property
     def result(self) -> Result:
@@ -407,6 +408,7 @@ def pretrained(
         device=place,
         interpolation=seen.interpolation,
         crop_mode=seen.crop_mode,
+        untrained=True,
     )
 
 

@@ -101,6 +101,27 @@ def test_the_query_itself_is_told_from_what_is_found(run, tmp_path):
     assert "same file" not in call("search", index, query).output
 
 
+def test_nothing_is_shown_beyond_a_distance(run, tmp_path):
+    images, index = glyph_files(tmp_path / "images", classes=3), tmp_path / "index"
+    call("index", run, images, "-o", index)
+    query = images / "U+0042" / "DejaVuSans.png"
+    found = json.loads(call("search", index, query, "--json").output)
+    away = [each["distance"] for each in found["queries"][0]["results"]]
+    limit = (away[3] + away[4]) / 2
+    near = json.loads(call("search", index, query, "--within", limit, "--json").output)
+    assert near["within"] == limit
+    assert [each["distance"] for each in near["queries"][0]["results"]] == away[:4]
+    only = "--where", "path=*41/*"
+    (nearest,) = json.loads(call("search", index, query, "-k", 1, *only, "--json").output)["queries"][0][
+        "results"
+    ]
+    shown = call("search", index, query, "--within", 0.001, *only).output
+    assert f"nothing within 0.001: the nearest is {nearest['distance']:.4f} away" in shown
+    assert call("search", index, query, "--within", 0.001, "--where", "path=none").output.endswith(
+        "nothing found\n"
+    )
+
+
 def test_names_of_files_are_whole_at_80_columns(run, tmp_path):
     images, index = tmp_path / "images", tmp_path / "index"
     for path in sorted(glyph_files(tmp_path / "glyphs", classes=4).glob("*/*.png")):
@@ -383,6 +404,8 @@ def test_wrong_words_are_refused_before_torch_is_loaded(tmp_path):
         "search index note.jpg": "note.jpg: not an image",
         "search index note.jpg --where wren": "'wren'",
         "search index note.jpg --box 1,2": "'1,2'",
+        "search index note.jpg --within -1": "--within",
+        "search index note.jpg --within nan": "--within",
         "search mysql://host/photos note.jpg": "mysql://",
         "index efficientnet_lite0 gone -o new": "gone does not exist",
         "index efficientnet_lite0 photos -o new": "no images in photos",

@@ -139,7 +139,7 @@ def test_train_and_validation_alone_are_a_closed_set_for_the_protocol_validation
     division = divided(SMALL, splits, "validation")
     assert division.closed
     assert (len(division.train), len(division.queries)) == (18, 6)
-    with pytest.raises(ValueError, match="--protocol validation"):
+    with pytest.raises(ValueError, match=r"evaluation\.split=validation"):
         divided(SMALL, splits, "test")
 
 

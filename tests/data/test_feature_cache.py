@@ -1,9 +1,9 @@
 """Vectors by the content of image files: what was added is found, whatever happened to the file since."""
 
 import os
+import subprocess
+import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -63,21 +63,28 @@ def test_a_damaged_record_is_none(cache, place):
     content = bytearray(cache.path.read_bytes())
     content[place] ^= 255
     cache.path.write_bytes(content)
-    found = cache.find(digests_for("ab"))
+    found = FeatureCache("network", SIZE, folder=cache.path.parent).find(digests_for("ab"))
     assert np.isnan(found[0]).all()
     np.testing.assert_array_equal(found[1:], vectors_for("b"))
 
 
-def add_many(folder, first):
-    cache = FeatureCache("network", SIZE, folder=folder)
-    for number in range(first, first + 50):
-        cache.add([digest_of(b"%d" % number)], np.full((1, SIZE), number, np.float32))
+ADD_MANY = f"""
+import sys
+from pathlib import Path
+import numpy as np
+from softwarp.data.decode import digest_of
+from softwarp.data.feature_cache import FeatureCache
+
+cache, first = FeatureCache("network", {SIZE}, folder=Path(sys.argv[1])), int(sys.argv[2])
+for number in range(first, first + 50):
+    cache.add([digest_of(b"%d" % number)], np.full((1, {SIZE}), number, np.float32))
+"""
 
 
 def test_two_processes_add_at_a_time(tmp_path):
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for done in [pool.submit(add_many, tmp_path, first) for first in (0, 50)]:
-            done.result()
+    words = [sys.executable, "-c", ADD_MANY, str(tmp_path)]
+    processes = [subprocess.Popen([*words, first]) for first in ("0", "50")]
+    assert [process.wait() for process in processes] == [0, 0]
     found = FeatureCache("network", SIZE, folder=tmp_path).find([digest_of(b"%d" % n) for n in range(100)])
     np.testing.assert_array_equal(found[:, 0], np.arange(100))
 

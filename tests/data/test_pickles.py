@@ -154,12 +154,12 @@ def test_a_bytearray_that_is_used_many_times_is_there_once():
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ([b"a", b"b"], "no list of image"),
+        ([b"a", b"b"], "not a list of image"),
         (([b"a"], [True]), "two each"),
         (([b"a", b"b"], [3]), "flags"),
         (([b"a", "b"], [True]), "image files"),
         (([], []), "two each"),
-        (7, "no verification file"),
+        (7, "not a verification file"),
     ],
 )
 def test_other_contents_are_no_verification_file(tmp_path, content, why):

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from softwarp.studies import demo
 from softwarp.studies.demo import demo_recipes
-from softwarp.tuning.search import space_of, with_settings
-from softwarp.tuning.space import number_of
+from softwarp.tuning.space import number_of, space_of, with_settings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

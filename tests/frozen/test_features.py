@@ -19,9 +19,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SOFTWARP_CACHE", str(tmp_path / "cache"))
 
 
-def tiny(*, seed=0, norm="before", **settings):
+def tiny(*, seed=0, norm="before", pooling="native", **settings):
     torch.manual_seed(seed)
-    network = Embedder("test_vit", None, norm=norm, head="none").eval()
+    network = Embedder("test_vit", None, norm=norm, pooling=pooling, head="none").eval()
     usual = {"distance": "cosine", "resize": 96, "crop": 96, "device": torch.device("cpu")}
     return EmbeddingModel(network, **usual | settings)
 
@@ -42,9 +42,9 @@ def forwards(monkeypatch):
     """How many images each call of the network was for."""
     counts, forward = [], features._forward
 
-    def counted(model, pixels):
-        counts.append(len(pixels))
-        return forward(model, pixels)
+    def counted(model, files, together):
+        counts.append(len(files))
+        return forward(model, files, together)
 
     monkeypatch.setattr(features, "_forward", counted)
     return counts
@@ -66,12 +66,17 @@ def test_they_are_computed_once_in_any_order_and_under_any_name(files, forwards,
     assert torch.equal(again, first[[3, 1, 0]])
 
 
-def test_a_vector_is_the_same_to_the_last_bit_whatever_else_was_there(files):
+def test_a_vector_is_the_same_to_the_last_bit_whatever_else_was_there(files, monkeypatch):
+    sizes, pooled = set(), Embedder.pooled
+    monkeypatch.setattr(
+        Embedder, "pooled", lambda self, images: sizes.add(len(images)) or pooled(self, images)
+    )
     alone = frozen_features(tiny(), files[:1])
     together = frozen_features(tiny(), files[5:])
     whole = frozen_features(tiny(), files)
     assert torch.equal(whole[:1], alone)
     assert torch.equal(whole[5:], together)
+    assert sizes == {features.TOGETHER}  # other networks than this one round otherwise in other batches
 
 
 def test_a_file_whose_content_changes_has_another_vector(files, forwards):
@@ -101,6 +106,8 @@ def test_a_file_that_changes_while_it_is_worked_on_keeps_no_wrong_vector(files, 
 
 OTHERS = [
     {"seed": 1},
+    {"pooling": "max+avg"},
+    {"pooling": "gem"},
     {"crop": 80},
     {"resize": 100},
     {"interpolation": "bicubic"},

@@ -53,9 +53,9 @@ def points(count, seed=0):
     return np.random.default_rng(seed).normal(size=(count, 12)).astype(np.float32)
 
 
-def found(url, queries, k=10, where=()):
+def found(url, queries, k=10, **settings):
     with closing(open_remote(url)) as index:
-        return index.search(queries, k, where=where).queries
+        return index.search(queries, k, **settings).queries
 
 
 def paths(answers):
@@ -74,6 +74,8 @@ def test_a_pushed_index_answers_as_brute_force_does(tmp_path, url, distance):
     np.testing.assert_allclose(away, np.sort(exact)[:, :10], rtol=1e-4, atol=1e-5)
     assert answers[0][0].label == "wren"
     assert len(found(url, queries[0], k=100)[0]) == 60
+    limit = (away[0][3] + away[0][4]) / 2
+    assert found(url, queries[0], within=limit)[0] == answers[0][:4]
 
 
 def test_only_changes_are_sent_and_removals_are_mirrored(tmp_path, url):

@@ -114,6 +114,28 @@ def test_few_queries_are_scanned_by_all_threads(tmp_path, monkeypatch, where, fe
         assert len(scanned) == parts
 
 
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivfpq"])
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+def test_nothing_is_found_beyond_a_distance(tmp_path, kind, distance):
+    vectors, queries = gaussian(400, 8), gaussian(3, 8, 1)
+    index = vector_index(tmp_path, vectors, distance=distance, kind=kind, labels=list("ab") * 200)
+    assert index.kind == kind
+    whole = index.search(queries, 20, where="class=b")
+    limit = whole.distances[0][5]  # that far, but no farther
+    near = index.search(queries, 20, where="class=b", within=limit)
+    assert near.distances == [[away for away in each if away <= limit] for each in whole.distances]
+    assert near.ids == [each[: len(kept)] for each, kept in zip(whole.ids, near.ids, strict=True)]
+    assert len(near.ids[0]) == 6
+    assert index.search(queries, 3, within=limit).ids[0] == index.search(queries, 3).ids[0]
+    exact = np.sort(brute_force(queries, vectors[1::2], distance))[:, :20]
+    assert [len(each) for each in near.ids] == (exact <= limit + 1e-6).sum(1).tolist()
+    nothing = index.search(queries, within=0)
+    assert (len(nothing), nothing.queries) == (0, ((), (), ()))
+    for wrong in (-0.1, float("nan")):
+        with pytest.raises(ValueError, match=f"within is {wrong}"):
+            index.search(queries, within=wrong)
+
+
 def test_an_image_finds_itself_and_comes_with_its_class_and_thumbnail(built):
     assert len(built) == len(built.items) == len(built.ids) == len(built.vectors) == 24
     item = built.items[5]

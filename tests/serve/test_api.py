@@ -126,6 +126,26 @@ def test_filters_hold_for_searching_and_listing(client):
     assert "dodo" in refused.json()["detail"]
 
 
+def test_nothing_is_found_beyond_a_distance(client, index):
+    query = (index.root / "U+0042" / "DejaVuSans.png").read_bytes()
+    for ask in (
+        lambda **only: upload(client, query, **only),
+        lambda **only: client.get("/api/images/8/neighbours", params=only),
+    ):
+        whole = ask(k=10).json()
+        assert whole["nearest"] == whole["results"][0]["distance"]
+        near = ask(k=10, within=whole["results"][4]["distance"]).json()
+        assert near["results"] == whole["results"][:5]
+        assert sum(each["count"] for each in near["votes"]) <= 5
+        only = {"class": "U+0043"}
+        filtered = ask(**only).json()
+        nothing = ask(within=1e-9, **only).json()
+        assert (nothing["results"], nothing["votes"]) == ([], [])
+        assert nothing["nearest"] == filtered["results"][0]["distance"]
+        assert ask(path="none").json()["nearest"] is None
+        assert {ask(within=wrong).status_code for wrong in (-1, "nan", "inf", "far")} == {422}
+
+
 @pytest.mark.parametrize("path", ["/api/images", "/api/ids", "/api/images/0/neighbours"])
 def test_a_misspelt_filter_is_refused(client, path):
     answer = client.get(path, params={"clas": "U+0041"})

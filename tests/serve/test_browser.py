@@ -87,6 +87,22 @@ def test_search_by_upload_walk_on_and_filter(page, served):
     assert captions(page)[0] == "U+0042/DejaVuSans.png"
 
 
+def test_images_beyond_a_distance_are_left_out(page):
+    page.goto(f"{page.url}#/image/8")
+    page.wait_for_selector("#reach:not([hidden])")
+    told = [float(each) for each in page.locator("#results .tile figcaption span").all_inner_texts()]
+    assert len(told) == 23
+    page.fill("#within", str(told[5] + 0.001))
+    until(page, "document.querySelectorAll('#results .tile').length < 23")
+    assert page.locator("#results .tile").count() == sum(away <= told[5] + 0.0015 for away in told)
+    page.fill("#within", "0.001")
+    page.wait_for_selector("#results .empty")
+    said = page.locator("#results .empty").inner_text()
+    assert said == f"Nothing within 0.001: the nearest is {told[0]:.3f} away."
+    page.fill("#within", "")
+    until(page, "document.querySelectorAll('#results .tile').length === 23")
+
+
 def test_a_dropped_file_that_is_no_image_is_explained(browser, address, served):
     page = browser.new_page()
     page.goto(address)

@@ -17,7 +17,6 @@ OLDER = {
     "benchmark_glyphs",
     "faces_small",
     "reality_check_glyphs",
-    "study_geometry",
     "study_noise",
 }
 
@@ -31,7 +30,7 @@ def test_every_result_says_which_rules_it_depends_on():
 def test_every_result_says_which_code_made_it(name):
     found = list(freshness.codes(json.loads(RESULTS[name].read_text())))
     assert found
-    assert all(len(code["commit"]) == 40 and set(code["rules"]) <= set(RULES) for code in found)
+    assert all(len(code["commit"]) == 40 and set(code["rules"]) <= set(RULES) for _, code in found)
 
 
 def test_results_that_are_older_than_a_rule_are_known():
@@ -50,6 +49,14 @@ def test_one_part_that_is_older_makes_the_whole_older():
     assert freshness.stale("demo", {"rows": {"a": new, "b": new}}) == []
     assert freshness.stale("demo", {"rows": {"a": new, "b": old}}) == ["metrics"]
     assert freshness.stale("demo", {"rows": {}}) == ["automatic", "metrics", "recipe"]
+
+
+def test_rows_that_start_at_random_do_not_depend_on_class_means():
+    old = {"environment": {"code": {"rules": RULES | {"automatic_from_means": 0}}}}
+    assert freshness.stale("automatic_warp", {"rows": {"tuned warp from random": old}}) == []
+    assert freshness.stale("automatic_warp", {"rows": {"tuned warp from features": old}}) == [
+        "automatic_from_means"
+    ]
 
 
 def read(name):

@@ -9,20 +9,21 @@ from typing import Annotated
 import typer
 
 from softwarp.commands.index_progress import report_broken, updating
-from softwarp.commands.options import Depth
+from softwarp.commands.options import Backbone, Depth, model_and_images
 
 
 def embed(
     model: Annotated[
         str, typer.Argument(metavar="RUN", help="A run folder, efficientnet_lite0 or any timm name.")
     ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .safetensors file to write.")],
     paths: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             help="Images, folders, CSV files (path,label); - reads a list from stdin, split by lines or \\0."
         ),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .safetensors file to write.")],
+    ] = None,
+    backbone: Backbone = None,
     depth: Depth = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace the file if it is there.")] = False,
 ) -> None:
@@ -40,9 +41,10 @@ def embed(
         raise ValueError(f"{output}: the file must end in .safetensors")
     if output.exists() and not fresh:
         raise ValueError(f"{output} is there already; choose another --output, or replace it with --fresh")
-    listed = paths == [Path("-")]
-    places = _from_stdin() if listed else paths
     with updating(f"what is embedded is kept in {output}.part") as on_event:
+        model, paths = model_and_images(model, paths or [], backbone, on_event)
+        listed = paths == [Path("-")]
+        places = _from_stdin() if listed else paths
         from softwarp.index.embed_tree import embed_tree
 
         changes = embed_tree(model, places, output, listed=listed, depth=depth, on_event=on_event)

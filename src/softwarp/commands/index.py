@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from softwarp.commands import index_insights
 from softwarp.commands.index_progress import note_damage, opened, report_broken, updating
-from softwarp.commands.options import Depth, IndexFolder
+from softwarp.commands.options import Backbone, Depth, IndexFolder, model_and_images
 from softwarp.commands.progress import note, say
 
 if TYPE_CHECKING:
@@ -47,15 +47,16 @@ def build(
     model: Annotated[
         str, typer.Argument(metavar="RUN", help="A run folder, efficientnet_lite0 or any timm name.")
     ],
-    images: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER", help="A folder of images, a CSV file, or files.")
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the index.")],
+    images: Annotated[
+        list[Path] | None, typer.Argument(metavar="FOLDER", help="A folder of images, a CSV file, or files.")
+    ] = None,
     kind: Annotated[
         str,
         typer.Option(help="flat (exact), hnsw, ivfpq, or auto: flat up to 1 GiB of vectors, then by memory."),
     ] = "auto",
     depth: Depth = None,
+    backbone: Backbone = None,
     to: Annotated[str | None, typer.Option(help="Also push it: postgresql://... or qdrant://...")] = None,
 ) -> None:
     """Embed the images of a folder and make them searchable.
@@ -63,15 +64,17 @@ def build(
     \b
     softwarp index runs/birds photos -o photos.index
     softwarp index efficientnet_lite0 photos -o photos.index      no training needed
+    softwarp index --backbone auto photos -o photos.index         the network that suits the classes best
 
     The same command resumes after a stop or a crash.
     """
     with updating(f"what is embedded is kept in {output}") as on_event:
         from softwarp.index.index import Index
 
+        named, places = model_and_images(model, images or [], backbone, on_event)
         index = Index.build(
-            model,
-            images[0] if len(images) == 1 else images,
+            named,
+            places[0] if len(places) == 1 else places,
             output,
             kind=kind,
             depth=depth,
@@ -147,10 +150,10 @@ def info(
 ) -> None:
     """Say what an index holds: images, classes, model, kind, folders, size, when it was last changed."""
     from softwarp.index.index import Index
-    from softwarp.index.info import describe
+    from softwarp.index.info import facts_of
 
     whole = Index.open(index)
-    about = describe(whole)
+    about = facts_of(whole)
     if as_json:
         import json
 
@@ -203,7 +206,7 @@ for insight in ("duplicates", "outliers", "classify", "clusters"):
 
 
 def _told(about: dict[str, Any]) -> dict[str, str]:
-    """What `describe` returns, in words."""
+    """What `facts_of` returns, in words."""
     size = about["bytes"] / 2**20
     return {
         "index": about["index"],

@@ -2,9 +2,14 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from softwarp.events import tell
+
+if TYPE_CHECKING:
+    from softwarp.events import OnEvent
 
 Budget = Annotated[
     str | None,
@@ -25,7 +30,35 @@ Depth = Annotated[
         help="How many folders name the class of your own images, at most. Default: all, so the innermost.",
     ),
 ]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="In place of RUN: a network by its name, or auto: the one here that suits the classes best."
+    ),
+]
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
+
+
+def model_and_images(
+    model: str, images: list[Path], backbone: str | None, on_event: "OnEvent"
+) -> tuple[str, list[Path]]:
+    """Return the model and the images; with --backbone the first word, too, is of the images."""
+    if backbone is None:
+        if not images:
+            raise ValueError(f"which images? softwarp ... {model} FOLDER, or --backbone NAME {model}")
+        return model, images
+    images = [Path(model), *images]
+    if (images[0] / "recipe.yaml").exists():
+        raise ValueError(f"{model} is a run, and --backbone names another model; omit one")
+    if backbone == "auto":
+        from softwarp.training.backbones import backbones
+
+        if len(images) > 1:
+            raise ValueError("--backbone auto judges networks by one folder or CSV file; give one, or a name")
+        found = backbones(images[0], protocol="all", on_event=on_event)
+        backbone = found.best
+        tell(on_event, found.choice())
+    return backbone, images
 
 
 def finite(value: float | None) -> float | None:

@@ -33,6 +33,9 @@ def search(
     where: Annotated[
         list[str] | None, typer.Option(help="Only images with class=NAME or path=GLOB; may be repeated.")
     ] = None,
+    within: Annotated[
+        float | None, typer.Option(min=0, help="Only images at most so far away, as distances are printed.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page with the images found.")] = None,
 ) -> None:
@@ -42,6 +45,7 @@ def search(
     softwarp search photos.index query.jpg
     softwarp search photos.index a.jpg b.jpg -k 5 --where class=wren --html found.html
     softwarp search photos.index street.jpg --box 120,40,200,300
+    softwarp search photos.index query.jpg -k 100 --within 0.3
     softwarp search postgresql://user@host/photos query.jpg
     """
     if box is not None and len(queries) > 1:
@@ -60,19 +64,29 @@ def search(
             raise ValueError(f"{query} is a folder; search with images, like {query}/*.jpg")
         read_image(query)
     note_damage(index)
-    answers = index.search(index.model().embed(pictures), k, where=where or ()).queries
+    vectors = index.model().embed(pictures)
+    answers = index.search(vectors, k, where=where or (), within=within).queries
     found = [_found(index, query, answer) for query, answer in zip(queries, answers, strict=True)]
     if html is not None:
         _write_page(html, index, queries, pictures, answers, found)
     if as_json:
-        _print_json(index, queries, box, found)
+        _print_json(index, queries, box, within, found)
         return
-    for query, results in zip(queries, found, strict=True):
+    for query, vector, results in zip(queries, vectors, found, strict=True):
         _print_table(index, query, results)
+        if not results:
+            nearest = index.search(vector, 1, where=where or ()).rows
+            typer.echo(_nothing(within, nearest[0].distance if nearest else None))
     if html is not None:
         typer.echo(f"look at them: {html}")
     elif any(found):
         typer.echo("see the images: the same command with --html found.html")
+
+
+def _nothing(within: float | None, nearest: float | None) -> str:
+    if within is None or nearest is None:
+        return "nothing found"
+    return f"nothing within {within:g}: the nearest is {nearest:.4f} away"
 
 
 def _cut(query: Path, box: str) -> "Image.Image":
@@ -102,7 +116,11 @@ def _found(index: "Index | RemoteIndex", query: Path, answer: "Sequence[Neighbou
 
 
 def _print_json(
-    index: "Index | RemoteIndex", queries: list[Path], box: str | None, found: list[list[dict[str, Any]]]
+    index: "Index | RemoteIndex",
+    queries: list[Path],
+    box: str | None,
+    within: float | None,
+    found: list[list[dict[str, Any]]],
 ) -> None:
     import json
 
@@ -110,7 +128,7 @@ def _print_json(
         {"query": str(query), "box": box, "results": results}
         for query, results in zip(queries, found, strict=True)
     ]
-    content = {"index": index.address, "distance": index.distance, "queries": answers}
+    content = {"index": index.address, "distance": index.distance, "within": within, "queries": answers}
     typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
 
@@ -134,8 +152,6 @@ def _print_table(index: "Index | RemoteIndex", query: Path, results: list[dict[s
             del row[3]
     if results:
         print_columns(heads, rows, numbers=2)
-    else:
-        typer.echo("nothing found")
 
 
 def _write_page(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from softwarp.commands.options import Depth
-from softwarp.commands.progress import bars_until_stopped, note, say
+from softwarp.commands.progress import bars_until_stopped, listening, note, say
 from softwarp.commands.recipes import Words, recipe_of_words
 
 if TYPE_CHECKING:
+    from softwarp.data.splits import Judged
     from softwarp.runs.repeats import Repeats
     from softwarp.tables import Table
     from softwarp.training.entry import Trained
@@ -44,6 +45,13 @@ def train(
         str | None,
         typer.Option(help="With --data: crop and epochs that fit into this time, like 90s, 10 min or 1h."),
     ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="With --data: the network, any timm name, or auto: the one here that suits the training "
+            "classes best (softwarp backbones). Default: efficientnet_lite0."
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="With --data: print the recipe of the final model.")
     ] = False,
@@ -65,13 +73,19 @@ def train(
         raise ValueError("--resume and --fresh exclude each other: choose one")
     if budget is not None and data is None:
         raise ValueError("--budget needs --data; a recipe sets its own epochs and crop")
+    if backbone is not None and data is None:
+        raise ValueError("--backbone needs --data; for a recipe: model.backbone=NAME")
     with _stopped_early():
         from softwarp import processes
         from softwarp.recipe.overrides import dump_recipe
-        from softwarp.training.entry import read_own, train_runs
+        from softwarp.training.entry import named_backbone, read_own, train_runs
 
         words = [*(words or []), *([f"data.depth={depth}"] if depth is not None else [])]
         own = None if data is None else read_own(data, words, budget=budget)
+        if backbone is not None and data is not None and own is not None:
+            with listening(lambda _: "stopped before training began") as on_event:
+                split: Judged = "validation" if protocol == "validation" else "test"
+                words += named_backbone(backbone, words, data, own.table, split=split, on_event=on_event)
         name, recipe = recipe_of_words(words, data, protocol, table=None if own is None else own.table)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
         if resume and not any(folder.glob("**/checkpoint*.pt")):

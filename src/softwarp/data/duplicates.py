@@ -21,7 +21,7 @@ FLAT = 3.0  # grey levels: images with a smaller deviation show nothing that cou
 NEIGHBOURS = 9  # images looked at for each image, which is one of them itself
 DIRECTIONS = 12  # neighbours are searched along these; distances are never larger there
 
-Pair = tuple[str, str]
+CopyPair = tuple[str, str]
 
 
 class Looks:
@@ -42,8 +42,8 @@ class Looks:
 class Copies:
     """Pairs of copies, by path: under two labels, in two splits; and how many more there are."""
 
-    labels: list[Pair] = field(default_factory=list)
-    splits: list[Pair] = field(default_factory=list)
+    labels: list[CopyPair] = field(default_factory=list)
+    splits: list[CopyPair] = field(default_factory=list)
     others: int = 0  # pairs of one label and one split
 
 

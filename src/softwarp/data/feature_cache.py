@@ -3,7 +3,7 @@
 A cache is one file per network and preparation of images, of records that are only appended: the digest
 of an image's file, its vector, and a checksum of both. A record that was cut off by a crash, or is damaged,
 is as good as none. Each use renews the file's time; a cache unused for a month is removed when a new one is
-made.
+made, and one that has grown to a gibibyte takes no more.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from softwarp.files import cache_folder, locked_file
 
 FORMAT = 1  # raise it when the records change
 UNUSED = 30 * 24 * 3600  # seconds after which a cache is removed
+LARGEST = 1 << 30  # bytes of a cache
 OURS = re.compile(r"[0-9a-f]{32}\.features")
 
 
@@ -51,16 +52,36 @@ class FeatureCache:
             [("digest", "u1", DIGEST_SIZE), ("sum", "<u4"), ("vector", "<f4", (dimensions,))], align=False
         )
 
+        self._rows: dict[bytes, int] = {}
+        self._seen: NDArray[np.void] = np.empty(0, self.record)
+        self.refresh()
+
     def find(self, digests: Sequence[bytes]) -> NDArray[np.float32]:
         """Return the vectors [N, D] of these digests; a row of NaN for each that is not there."""
-        records = self._records()
-        rows = {digest.tobytes(): row for row, digest in enumerate(records["digest"])}
-        found = np.full((len(digests), *records["vector"].shape[1:]), np.nan, np.float32)
+        self.refresh()
+        found = np.full((len(digests), *self._seen["vector"].shape[1:]), np.nan, np.float32)
         for place, digest in enumerate(digests):
-            row = rows.get(digest)
-            if row is not None and _sum(digest, records["vector"][row]) == records["sum"][row]:
-                found[place] = records["vector"][row]
+            vector = self.get(digest)
+            if vector is not None:
+                found[place] = vector
         return found
+
+    def get(self, digest: bytes) -> NDArray[np.float32] | None:
+        """Return a vector if it was there at the last `refresh`, `find` or `add`; any thread may ask."""
+        row, records = self._rows.get(digest), self._seen
+        if row is None or row >= len(records):
+            return None
+        vector: NDArray[np.float32] = records["vector"][row]
+        return vector if _sum(digest, vector) == records["sum"][row] else None
+
+    def refresh(self) -> None:
+        """Take notice of what was added since, also by others."""
+        records, seen = self._records(), len(self._seen)
+        if len(records) < seen:  # it was removed, and begun again
+            self._rows, seen = {}, 0
+        self._seen = records
+        for row in range(seen, len(records)):
+            self._rows[records["digest"][row].tobytes()] = row
 
     def add(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
         """Append vectors; those of NaN, of images that could not be read, are left out."""
@@ -75,11 +96,14 @@ class FeatureCache:
             _remove_unused(self.path.parent)
         with locked_file(self.path), self.path.open("r+b") as file:
             end = file.seek(0, os.SEEK_END)
+            if end + records.nbytes > LARGEST:
+                return
             file.truncate(end - end % self.record.itemsize)  # of a record that was cut off
             file.seek(0, os.SEEK_END)
             file.write(records.tobytes())
             file.flush()
             os.fsync(file.fileno())
+        self.refresh()
 
     def _records(self) -> NDArray[np.void]:
         """All whole records, mapped; they stay there, as records are never removed from a file."""

@@ -18,9 +18,10 @@ from softwarp.training.step_batches import Room, divide_able, fit_batches, room_
 from softwarp.tuning.cost import TrainingKind
 from softwarp.tuning.entry import recipe_of
 from softwarp.tuning.plan import Asked, Recipes, StudyPlan, Trainings, batch_line
-from softwarp.tuning.search import judged_recipe, room_to_search, with_settings
+from softwarp.tuning.search import judged_recipe, room_to_search
+from softwarp.tuning.space import with_settings
 
-TRIALS = 10  # unless said otherwise
+TRIALS = 10  # the default
 
 
 @dataclass(frozen=True)

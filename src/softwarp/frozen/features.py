@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from softwarp.data.decode import digest_of
 from softwarp.data.feature_cache import FeatureCache
@@ -26,7 +27,17 @@ from softwarp.inference import BATCH, EmbeddingModel, read_ahead
 # Images that are embedded together, no fewer, as the last bits of a vector depend on how many there are: so
 # it is the same whatever was found in the cache.
 TOGETHER = 16
+TOGETHER_ON_GPU = 64
 MAKERS = ("pillow", "timm", "torchvision")  # packages whose versions may change a vector
+
+
+class Readable(Protocol):
+    """A file that was read: the digest of its content and, unless it is known or broken, its pixels."""
+
+    @property
+    def digest(self) -> bytes: ...
+    @property
+    def pixels(self) -> Tensor | None: ...
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,7 @@ def pooled_features(
     *,
     items: Sequence[int] | None = None,
     workers: int = 0,
+    work: str = "embedding",
     on_event: OnEvent | None = None,
 ) -> tuple[Tensor, dict[int, str]]:
     """Return the pooled features [N, channels] of images, before layer norm and head, through the cache.
@@ -73,6 +85,7 @@ def pooled_features(
 
     Args:
         items: which images, and in which order; None for all.
+        work: what its progress is called.
     """
     store: ContentStore = images if isinstance(images, ContentStore) else files_of(model, images)
     items = range(len(store)) if items is None else items
@@ -80,22 +93,48 @@ def pooled_features(
     batches = read_ahead(items, lambda item: _digest(store, item), BATCH, workers)
     read = [each for batch in batches for each in batch]
     broken = {row: each.broken for row, each in enumerate(read) if each.broken}
-    cache = FeatureCache(key_of(model), model.network.backbone.channels)
-    pooled = cache.find([each.digest for each in read])
-    kept = True
+    known = KnownFeatures(model, on_event=on_event)
+    pooled = known.cache.find([each.digest for each in read])
     missing = [row for row in np.flatnonzero(np.isnan(pooled).any(1)).tolist() if row not in broken]
     with part_of(on_event) as listener:
-        work = Work(listener, "embedding", total=len(items), done=len(items) - len(missing))
-        rest = read_ahead(missing, lambda row: _decoded(model, store, items[row]), TOGETHER, workers)
+        bar = Work(listener, work, total=len(items), done=len(items) - len(missing))
+        rest = read_ahead(missing, lambda row: _decoded(model, store, items[row]), known.together, workers)
         for batch in rest:
             rows, missing = missing[: len(batch)], missing[len(batch) :]
             broken |= {row: each.broken for row, each in zip(rows, batch, strict=True) if each.broken}
-            rows = [row for row in rows if row not in broken]
-            whole = [each for each in batch if each.pixels is not None]
-            pooled[rows] = vectors = _forward(model, whole)
-            kept = kept and _keep(cache, [each.digest for each in whole], vectors, listener)
-            work.advance(len(batch))
+            pooled[[row for row in rows if row not in broken]] = known.add(batch)
+            bar.advance(len(batch))
     return torch.from_numpy(pooled), dict(sorted(broken.items()))
+
+
+class KnownFeatures:
+    """The pooled features of a network that are in the cache; `add` computes more, and puts them there."""
+
+    def __init__(self, model: EmbeddingModel, *, on_event: OnEvent | None = None) -> None:
+        self.model, self.on_event = model, on_event
+        self.cache = FeatureCache(key_of(model), model.network.backbone.channels)
+        self.together = TOGETHER if model.device.type == "cpu" else TOGETHER_ON_GPU
+        self._kept = True
+
+    def add(self, files: Sequence[Readable]) -> NDArray[np.float32]:
+        """Return the features of those that have pixels."""
+        new = [each for each in files if each.pixels is not None]
+        parts = [new[start : start + self.together] for start in range(0, len(new), self.together)]
+        none = np.empty((0, self.model.network.backbone.channels), np.float32)
+        vectors = np.concatenate([none, *(_forward(self.model, part, self.together) for part in parts)])
+        if self._kept and new:
+            self._keep([each.digest for each in new], vectors)
+        return vectors
+
+    def _keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        try:
+            self.cache.add(digests, vectors)
+        except OSError as error:
+            self._kept = False
+            tell(
+                self.on_event,
+                f"features are not kept: {error}; choose another folder with SOFTWARP_CACHE",
+            )
 
 
 @torch.no_grad()
@@ -108,9 +147,8 @@ def after_pooling(model: EmbeddingModel, pooled: Tensor) -> Tensor:
 def key_of(model: EmbeddingModel) -> str:
     """Return all that a pooled vector depends on, but the image's file: network, weights, preparation."""
     network, digest = model.network, hashlib.sha256()
-    parts = [part for part in (network.backbone, network.pool) if isinstance(part, nn.Module)]
-    for part in parts:  # most poolings are functions
-        for name, tensor in part.state_dict().items():
+    for name, tensor in network.state_dict().items():
+        if name.startswith(("backbone.", "pool.")):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().data)
     about = {
@@ -135,7 +173,7 @@ def files_of(model: EmbeddingModel, paths: Sequence[Path | str]) -> FileStore:
 def _digest(store: ContentStore, item: int) -> Content:
     try:
         return Content(digest_of(store.content(item)))
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         return Content(broken=str(error))
 
 
@@ -144,28 +182,14 @@ def _decoded(model: EmbeddingModel, store: ContentStore, item: int) -> Content:
     try:
         content = store.content(item)
         return Content(digest_of(content), model.seen(store.decode(item, content)))
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         return Content(broken=str(error))
 
 
 @torch.no_grad()
-def _forward(model: EmbeddingModel, whole: Sequence[Content]) -> NDArray[np.float32]:
+def _forward(model: EmbeddingModel, files: Sequence[Readable], together: int) -> NDArray[np.float32]:
     """The pooled features of a batch, filled up with black images."""
-    if not whole:
-        return np.empty((0, model.network.backbone.channels), np.float32)
-    pixels = [each.pixels for each in whole if each.pixels is not None]
-    black = pixels[0].new_zeros(TOGETHER - len(pixels), *pixels[0].shape)
+    pixels = [each.pixels for each in files if each.pixels is not None]
+    black = pixels[0].new_zeros(together - len(pixels), *pixels[0].shape)
     pooled: Tensor = model.network.pooled(torch.cat([torch.stack(pixels), black]).to(model.device))
     return pooled[: len(pixels)].float().cpu().numpy()
-
-
-def _keep(
-    cache: FeatureCache, digests: Sequence[bytes], vectors: NDArray[np.float32], on_event: OnEvent | None
-) -> bool:
-    """Put vectors into the cache; return whether there is one that can be written to."""
-    try:
-        cache.add(digests, vectors)
-    except OSError as error:
-        tell(on_event, f"features are not kept: {error}; choose another folder with SOFTWARP_CACHE")
-        return False
-    return True

@@ -19,7 +19,7 @@ from softwarp.index import classify, insights, updates
 from softwarp.index.begin import discard, first_new, refuse_other_index, root_and_unlabelled
 from softwarp.index.faiss_index import KINDS, open_mapped
 from softwarp.index.images import IndexedImage, NewImage
-from softwarp.index.queries import as_vectors, check_model, model_of, origins, parse_where
+from softwarp.index.queries import as_vectors, check_model, farthest, model_of, origins, parse_where
 from softwarp.index.results import Answers, Neighbour, Neighbours
 from softwarp.index.rows import Distances, Rows, Vectors
 from softwarp.index.searching import allowed_rows, as_told, nearest_rows
@@ -240,16 +240,29 @@ class Index:
             self._model = model_of(self.model_name, self.store.settings["fingerprint"], self.address)
         return self._model
 
-    def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Neighbours:
+    def search(
+        self,
+        queries: "Queries",
+        k: int = 10,
+        *,
+        where: str | Sequence[str] = (),
+        within: float | None = None,
+    ) -> Neighbours:
         """Return the k nearest images of each query, or all if there are fewer.
 
         Args:
             queries: what the model embeds: a file, an image, or several; or embeddings [Q, D] or [D].
             where: `class=NAME` or `path=GLOB`, or several that must all hold.
+            within: the largest distance; images that are farther away are left out.
         """
+        limit = farthest(within)
         ids, distances = self.nearest(queries, k, where=where)
-        items = iter(self.store.items(ids.ravel().tolist()))
-        answers = [[(next(items), distance) for distance in away] for away in distances.tolist()]
+        near = distances <= limit
+        items = iter(self.store.items(ids[near].tolist()))
+        answers = [
+            [(next(items), distance) for distance in away[inside].tolist()]
+            for away, inside in zip(distances, near, strict=True)
+        ]
         return Neighbours.of(answers, self.store.thumbnails)
 
     def nearest(
@@ -257,7 +270,7 @@ class Index:
     ) -> tuple[Rows, Distances]:
         """Return ids and distances [Q, k] as arrays, without looking paths and labels up.
 
-        Args: those of `search`.
+        Args: those of `search`, but `within`, which would leave rows of different lengths.
         """
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least 1")

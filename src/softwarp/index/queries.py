@@ -1,5 +1,6 @@
 """What an index is asked: files, images or embeddings, filters, and the model that fits its vectors."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,19 @@ def origins(queries: "Queries", count: int) -> tuple[list[str], list[str | None]
     return names, [digest_of(content).hex() for content in contents]
 
 
+def farthest(within: float | None) -> float:
+    """Return the largest distance that may be found; infinity if none is given.
+
+    >>> farthest(0.3), farthest(None)
+    (0.3, inf)
+    """
+    if within is None:
+        return math.inf
+    if not within >= 0:  # nor is it a number that NaN is
+        raise ValueError(f"within is {within}; give a distance, at least 0, as search tells it")
+    return within
+
+
 def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:
     """Return conditions as pairs: `class` and a name, or `path` and a glob.
 
@@ -73,6 +87,6 @@ def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:
     for condition in [where] if isinstance(where, str) else where:
         name, separator, value = condition.partition("=")
         if not separator or name not in ("class", "path"):
-            raise ValueError(f"{condition!r} is no filter; write class=NAME or path=GLOB")
+            raise ValueError(f"{condition!r} is not a filter; write class=NAME or path=GLOB")
         pairs.append((name, value))
     return pairs

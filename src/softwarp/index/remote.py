@@ -20,7 +20,7 @@ from softwarp.index.images import IndexedImage
 from softwarp.index.index import Index
 from softwarp.index.postgres import Postgres
 from softwarp.index.qdrant import Qdrant
-from softwarp.index.queries import as_vectors, model_of, parse_where
+from softwarp.index.queries import as_vectors, farthest, model_of, parse_where
 from softwarp.index.results import Neighbour, Neighbours
 from softwarp.index.rows import Vectors
 
@@ -109,13 +109,22 @@ class RemoteIndex:
             self._model = model_of(self.settings["model"], self.settings["fingerprint"], self.address)
         return self._model
 
-    def search(self, queries: "Queries", k: int = 10, *, where: str | Sequence[str] = ()) -> Neighbours:
+    def search(
+        self,
+        queries: "Queries",
+        k: int = 10,
+        *,
+        where: str | Sequence[str] = (),
+        within: float | None = None,
+    ) -> Neighbours:
         """Return the k nearest images of each query, or all if there are fewer.
 
         Args:
             queries: embeddings [Q, D] or [D]; or what the model embeds: a file, an image, or several.
             where: `class=NAME` or `path=GLOB`, or several that must all hold.
+            within: the largest distance; images that are farther away are left out.
         """
+        limit = farthest(within)
         if k < 1:
             raise ValueError(f"k is {k}; ask for at least 1")
         vectors = np.atleast_2d(np.asarray(as_vectors(queries, self.model), np.float32))
@@ -127,7 +136,8 @@ class RemoteIndex:
         conditions = [(name, _text(value)) for name, value in parse_where(where)]
         with telling(self._remote):
             answers = [self._remote.nearest(vector, k, conditions) for vector in vectors]
-        return Neighbours.of([sorted(each, key=lambda pair: (pair[1], pair[0].id)) for each in answers])
+        near = ([pair for pair in each if pair[1] <= limit] for each in answers)
+        return Neighbours.of([sorted(each, key=lambda pair: (pair[1], pair[0].id)) for each in near])
 
     def close(self) -> None:
         """End the connection."""
@@ -179,7 +189,8 @@ def telling(remote: Remote) -> Iterator[None]:
 def _connect(url: str) -> Remote:
     scheme = url.partition("://")[0]
     if scheme not in DATABASES:
-        raise ValueError(f"{scheme}:// is no database that softwarp knows; write postgresql:// or qdrant://")
+        known = ", ".join(f"{each}://" for each in DATABASES)
+        raise ValueError(f"softwarp knows no database {scheme}://; write one of {known}")
     return DATABASES[scheme](url)
 
 
@@ -239,5 +250,5 @@ def _as_text(item: IndexedImage) -> IndexedImage:
 
 
 def _text(name: str) -> str:
-    r"""A name as a database takes it: bytes that are no UTF-8 are written \xNN."""
+    r"""A name as a database takes it: bytes that are not UTF-8 are written \xNN."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -26,7 +26,6 @@ from softwarp.index.images import NewImage
 from softwarp.index.rows import Vectors
 from softwarp.index.sources import by_name, held_by, images_in, refuse_losses
 from softwarp.index.store import IndexStore
-from softwarp.models.pooling import VECTORS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,6 +77,8 @@ def _refuse(wrong: NDArray[np.bool_], names: Sequence[str], what: str) -> None:
 
 def weights_digest(model: "EmbeddingModel") -> str:
     """Return a digest of the model's weights, and of a backbone's own pooling."""
+    from softwarp.models.pooling import VECTORS  # torch comes with the model, not before
+
     digest = hashlib.sha256()
     if model.network.pooling in VECTORS:  # indexes of before know no other than ours, and do not name it
         digest.update(model.network.pooling.encode())

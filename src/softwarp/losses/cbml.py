@@ -80,12 +80,7 @@ def _mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 class CBMLLoss(nn.Module):
-    """The mean CBML loss over a batch; it has no parameters of its own.
-
-    >>> loss = CBMLLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """The mean CBML loss over a batch; it has no parameters of its own."""
 
     distance = "cosine"
     class_vectors = None
@@ -98,7 +93,6 @@ class CBMLLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(15, 8),
-            optimizer="adam",
             details="rate 3e-5, weight decay 5e-4, 5,000 steps",
         ),
         search_space={

@@ -92,12 +92,7 @@ def mean_similarity_loss(embeddings: Tensor, labels: Tensor, *, mean_similarity:
 
 
 class ContextualLoss(nn.Module):
-    """The contextual loss of a batch, with its contrastive term and its regulariser.
-
-    >>> loss = ContextualLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 5, 5, 0])).shape
-    torch.Size([])
-    """
+    """The contextual loss of a batch, with its contrastive term and its regulariser."""
 
     distance = "cosine"
     class_vectors = None
@@ -110,7 +105,6 @@ class ContextualLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(32, 4),
-            optimizer="adam",
             details="256 pixels: CUB rate 8e-5, Cars 1.6e-4, SOP 4e-5, half that for the backbone, weight "
             "decay 1e-4, 80 epochs; AdamW at 224 pixels",
         ),

@@ -6,7 +6,7 @@
 | symbol  | parameter       | default | where |
 |---------|-----------------|---------|-------|
 | epsilon | label_smoothing | 0.1     | official experiment script |
-| -       | dropout         | 0.5     | official experiment script, before the classifier |
+| -       | dropout         | 0.5     | official code for ResNet-50, before the classifier |
 | norm    | feature_norm    | False   | BatchNorm without affine; official, but for CUB |
 | w, b    | proxy_init      | "zeros" | w, learned; the official code starts w and b at zero |
 
@@ -49,12 +49,7 @@ def cross_entropy_loss(
 
 
 class CrossEntropyLoss(nn.Module):
-    """The mean smoothed cross-entropy over a batch, with its classifier.
-
-    >>> loss = CrossEntropyLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean smoothed cross-entropy over a batch, with its classifier."""
 
     distance = "cosine"
     class_vectors = "weight"

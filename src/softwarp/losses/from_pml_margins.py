@@ -7,6 +7,7 @@ Symbols: z = e / |e|, q_j = p_j / |p_j|, t_ij the angle between them, y the clas
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from typing import Any, ClassVar
 
 import torch
@@ -29,12 +30,7 @@ SHORT = "from N(0, 0.01), as in insightface's code; pytorch-metric-learning draw
 
 
 class LargeMarginSoftmaxLoss(nn.Module):
-    """A linear classifier that gradually multiplies the angle to a sample's own class by a whole number.
-
-    >>> loss = LargeMarginSoftmaxLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """A linear classifier that gradually multiplies the angle to a sample's own class by a whole number."""
 
     distance = "cosine"
     class_vectors = "proxies"
@@ -111,12 +107,7 @@ class LargeMarginSoftmaxLoss(nn.Module):
 
 
 class SphereFaceLoss(LargeMarginSoftmaxLoss):
-    """The large-margin softmax with class weights of length one.
-
-    >>> loss = SphereFaceLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The large-margin softmax with class weights of length one."""
 
     distance = "cosine"
     class_vectors = "proxies"
@@ -142,28 +133,7 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
         "it on average.",
     )
 
-    def __init__(
-        self,
-        num_classes: int,
-        embedding_size: int,
-        *,
-        margin: int = 4,
-        scale: float = 1.0,
-        first_plain: float = 1000.0,
-        plain_decay: float = 0.12,
-        last_plain: float = 5.0,
-        proxy_init: str = "unit",
-    ) -> None:
-        super().__init__(
-            num_classes,
-            embedding_size,
-            margin=margin,
-            scale=scale,
-            first_plain=first_plain,
-            plain_decay=plain_decay,
-            last_plain=last_plain,
-            proxy_init=proxy_init,
-        )
+    __init__ = partialmethod(LargeMarginSoftmaxLoss.__init__, proxy_init="unit")
 
 
 @contextmanager
@@ -188,12 +158,7 @@ def cosine_terms(loss: Any, embeddings: Tensor, shard: Shard) -> Terms:
 
 
 class CosFaceLoss(nn.Module):
-    """A softmax over cosines, with a margin taken from that of its own class.
-
-    >>> loss = CosFaceLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """A softmax over cosines, with a margin taken from that of its own class."""
 
     distance = "cosine"
     class_vectors = "proxies"
@@ -239,12 +204,7 @@ class CosFaceLoss(nn.Module):
 
 
 class ArcFaceLoss(nn.Module):
-    """A softmax over cosines, with a margin added to the angle of its own class.
-
-    >>> loss = ArcFaceLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """A softmax over cosines, with a margin added to the angle of its own class."""
 
     distance = "cosine"
     class_vectors = "proxies"

@@ -17,12 +17,7 @@ from softwarp.losses.from_pml import call_pml, lp_distance, pml_loss, take_param
 
 
 class ContrastiveLoss(nn.Module):
-    """Positive pairs nearer than one margin, negative pairs farther than another.
-
-    >>> loss = ContrastiveLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Positive pairs nearer than one margin, negative pairs farther than another."""
 
     distance = "cosine"
     class_vectors = None
@@ -54,12 +49,7 @@ class ContrastiveLoss(nn.Module):
 
 
 class MarginLoss(nn.Module):
-    """Pairs on the right side of a boundary beta, learned for each class, by a margin.
-
-    >>> loss = MarginLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Pairs on the right side of a boundary beta, learned for each class, by a margin."""
 
     distance = "cosine"
     class_vectors = None
@@ -73,7 +63,6 @@ class MarginLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(14, 5),
-            optimizer="adam",
             rate_ratio=1000.0,
             details="CUB rate 1e-4; the boundaries by SGD at 0.1",
         ),
@@ -137,12 +126,7 @@ def draw_triplets(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, T
 
 
 class MultiSimilarityLoss(nn.Module):
-    """Soft maxima over the mined positive and negative similarities of each anchor.
-
-    >>> loss = MultiSimilarityLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Soft maxima over the mined positive and negative similarities of each anchor."""
 
     distance = "cosine"
     class_vectors = None
@@ -156,7 +140,6 @@ class MultiSimilarityLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(16, 5),
-            optimizer="adam",
             details="rate 3e-5, weight decay 5e-4",
         ),
         search_space={
@@ -193,12 +176,7 @@ class MultiSimilarityLoss(nn.Module):
 
 
 class CircleLoss(nn.Module):
-    """Similarities weighted by how far each is from its optimum.
-
-    >>> loss = CircleLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Similarities weighted by how far each is from its optimum."""
 
     distance = "cosine"
     class_vectors = None
@@ -212,7 +190,6 @@ class CircleLoss(nn.Module):
         training=Training(
             by="paper",
             batch=(16, 5),
-            optimizer="adam",
             details="the batch is the paper's for retrieval, the optimizer ours",
         ),
         search_space={"margin": ("float", 0.1, 0.5), "gamma": ("log", 4.0, 256.0)},

@@ -16,13 +16,7 @@ from softwarp.losses.from_pml import call_pml, pml_classifier, pml_loss, take_pa
 
 
 class ProxyAnchorLoss(nn.Module):
-    """Proxies are anchors: each gathers its samples and repels the rest, by soft maxima over the batch.
-
-    >>> import torch
-    >>> loss = ProxyAnchorLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """Proxies are anchors: each gathers its samples and repels the rest, by soft maxima over the batch."""
 
     distance = "cosine"
     class_vectors = "proxies"
@@ -60,13 +54,7 @@ class ProxyAnchorLoss(nn.Module):
 
 
 class SoftTripleLoss(nn.Module):
-    """A softmax over classes that have several centers each, with a soft choice among them.
-
-    >>> import torch
-    >>> loss = SoftTripleLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """A softmax over classes that have several centers each, with a soft choice among them."""
 
     distance = "cosine"
     class_vectors = "centers"
@@ -80,7 +68,6 @@ class SoftTripleLoss(nn.Module):
         training=Training(
             by="official code",
             batch=32,
-            optimizer="adam",
             rate_ratio=100.0,
             details="eps 0.01, rates 1e-4 and 0.01, weight decay 1e-4, 50 epochs, a tenth from 20 and 40 on",
         ),
@@ -143,13 +130,7 @@ def spread_of_centers(centers: Tensor) -> Tensor:
 
 
 class NormalizedSoftmaxLoss(nn.Module):
-    """A softmax over cosines between sample and class weights.
-
-    >>> import torch
-    >>> loss = NormalizedSoftmaxLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """A softmax over cosines between sample and class weights."""
 
     distance = "cosine"
     class_vectors = "proxies"

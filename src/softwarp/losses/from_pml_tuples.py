@@ -17,12 +17,7 @@ from softwarp.losses.from_pml import call_pml, lp_distance, pml_loss
 
 
 class TripletLoss(nn.Module):
-    """The positive nearer than the negative by a margin, for semi-hard triplets.
-
-    >>> loss = TripletLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """The positive nearer than the negative by a margin, for semi-hard triplets."""
 
     distance = "cosine"
     class_vectors = None
@@ -61,12 +56,7 @@ class TripletLoss(nn.Module):
 
 
 class NPairLoss(nn.Module):
-    """One pair per class: an anchor must recognise its own positive among the positives of all classes.
-
-    >>> loss = NPairLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """One pair per class: an anchor must recognise its own positive among the positives of all classes."""
 
     distance = "cosine"
     class_vectors = None
@@ -78,7 +68,6 @@ class NPairLoss(nn.Module):
         training=Training(
             by="paper",
             batch=(60, 2),
-            optimizer="adam",
             details="the batch is the paper's, the optimizer ours",
         ),
         search_space={"norm_penalty": ("log", 1e-4, 1e-1)},
@@ -127,12 +116,7 @@ def pair_rounds(labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 class LiftedStructureLoss(nn.Module):
-    """Each positive pair against all negatives of both its ends.
-
-    >>> loss = LiftedStructureLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Each positive pair against all negatives of both its ends."""
 
     distance = "euclidean"
     class_vectors = None
@@ -165,12 +149,7 @@ class LiftedStructureLoss(nn.Module):
 
 
 class FastAPLoss(nn.Module):
-    """One minus the average precision of each sample's ranking, by soft histograms of distances.
-
-    >>> loss = FastAPLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """One minus the average precision of each sample's ranking, by soft histograms of distances."""
 
     distance = "cosine"
     class_vectors = None
@@ -183,7 +162,6 @@ class FastAPLoss(nn.Module):
         training=Training(
             by="official code",
             batch=256,
-            optimizer="adam",
             details="SOP; the images of a batch are of two categories",
         ),
         search_space={"num_bins": ("int", 5, 30)},
@@ -200,12 +178,7 @@ class FastAPLoss(nn.Module):
 
 
 class SupConLoss(nn.Module):
-    """Each positive against all others of the batch, by a softmax; averaged outside the logarithm.
-
-    >>> loss = SupConLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 0, 9, 9])).shape
-    torch.Size([])
-    """
+    """Each positive against all others of the batch, by a softmax; averaged outside the logarithm."""
 
     distance = "cosine"
     class_vectors = None

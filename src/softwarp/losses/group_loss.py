@@ -76,17 +76,12 @@ def replicate(log_assignments: Tensor, similarities: Tensor) -> Tensor:
     support = similarities @ (log_assignments - top).exp()
     tiny = torch.finfo(support.dtype).tiny
     log_support = (top + support.clamp_min(tiny).log()).masked_fill(support < tiny, NEVER)
-    # a sample supports itself with similarity 1, which keeps the sum above zero
+    # A sample supports itself with similarity 1, which keeps the sum above zero.
     return (log_assignments + torch.logaddexp(log_assignments, log_support)).log_softmax(dim=1)
 
 
 class GroupLoss(nn.Module):
-    """The mean Group Loss over a batch, with a learned linear classifier.
-
-    >>> loss = GroupLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(6, 4), torch.tensor([0, 0, 0, 9, 9, 9])).shape
-    torch.Size([])
-    """
+    """The mean Group Loss over a batch, with a learned linear classifier."""
 
     distance = "cosine"
     class_vectors = "classifier.weight"

@@ -76,12 +76,7 @@ class HypergraphNetwork(nn.Module):
 
 
 class HISTLoss(nn.Module):
-    """The HIST loss over a batch, with learned class distributions and a hypergraph network.
-
-    >>> loss = HISTLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The HIST loss over a batch, with learned class distributions and a hypergraph network."""
 
     distance = "cosine"
     class_vectors = "means"
@@ -95,7 +90,6 @@ class HISTLoss(nn.Module):
         training=Training(
             by="official code",
             batch=32,
-            optimizer="adam",
             rate_ratio=833.0,
             details="CUB rate 1.2e-4, distributions 0.1, network 5 times the model's; Cars 1e-4, 0.1 and 10"
             " times; SOP 1e-4, 0.01 and 10 times",

@@ -72,12 +72,7 @@ class Step(nn.Module):
 
 
 class IntraBatchLoss(nn.Module):
-    """The loss of two classifiers, before and after message passing between the samples of a batch.
-
-    >>> loss = IntraBatchLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The loss of two classifiers, before and after message passing between the samples of a batch."""
 
     distance = "cosine"
     class_vectors = "classifier.weight"

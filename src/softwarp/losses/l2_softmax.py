@@ -51,12 +51,7 @@ def l2_softmax_loss(
 
 
 class L2SoftmaxLoss(nn.Module):
-    """The mean L2-constrained softmax loss over a batch, with its classifier.
-
-    >>> loss = L2SoftmaxLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean L2-constrained softmax loss over a batch, with its classifier."""
 
     distance = "cosine"
     class_vectors = "weight"

@@ -85,12 +85,7 @@ def cosine_of_sum(cosine: Tensor, angle: Tensor) -> Tensor:
 
 
 class MagFaceLoss(nn.Module):
-    """The mean MagFace loss over a batch, with one learned proxy per class.
-
-    >>> loss = MagFaceLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean MagFace loss over a batch, with one learned proxy per class."""
 
     distance = "cosine"
     class_vectors = "proxies"

@@ -72,12 +72,7 @@ def _proxy_loss(unit_proxies: Tensor) -> Tensor:
 
 
 class ProxyGMLLoss(nn.Module):
-    """The mean ProxyGML loss over a batch, with several learned proxies per class.
-
-    >>> loss = ProxyGMLLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean ProxyGML loss over a batch, with several learned proxies per class."""
 
     distance = "cosine"
     class_vectors = "class_proxies"
@@ -90,7 +85,6 @@ class ProxyGMLLoss(nn.Module):
         training=Training(
             by="official code",
             batch=32,
-            optimizer="adam",
             rate_ratio=300.0,
             details="CUB and Cars, eps 0.01, rates 1e-4 and 0.03, weight decay 1e-4, 50 epochs, a tenth "
             "from 20 and 40 on; SOP with one proxy per class at rate 0.3",

@@ -45,12 +45,7 @@ def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale
 
 
 class ProxyNCALoss(nn.Module):
-    """The mean ProxyNCA loss over a batch, with one learned proxy per class.
-
-    >>> loss = ProxyNCALoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean ProxyNCA loss over a batch, with one learned proxy per class."""
 
     distance = "cosine"
     class_vectors = "proxies"

@@ -50,12 +50,7 @@ def proxy_nca_pp_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, sc
 
 
 class ProxyNCAppLoss(nn.Module):
-    """The mean ProxyNCA++ loss over a batch, with one learned proxy per class.
-
-    >>> loss = ProxyNCAppLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(3, 4), torch.tensor([0, 5, 9])).shape
-    torch.Size([])
-    """
+    """The mean ProxyNCA++ loss over a batch, with one learned proxy per class."""
 
     distance = "cosine"
     class_vectors = "proxies"
@@ -68,7 +63,6 @@ class ProxyNCAppLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(8, 4),
-            optimizer="adam",
             rate_ratio=100000.0,
             details="CUB and Cars, eps 1, rates 0.004 and 400 after 5 epochs of warm-up; SOP 64 x 3, rates "
             "0.024 and 240",

@@ -90,12 +90,7 @@ def calibration_loss(
 
 
 class RoadmapLoss(nn.Module):
-    """The mean SupAP over the queries of a batch, and the calibration of its pairs.
-
-    >>> loss = RoadmapLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 5, 5, 0])).shape
-    torch.Size([])
-    """
+    """The mean SupAP over the queries of a batch, and the calibration of its pairs."""
 
     distance = "cosine"
     class_vectors = None
@@ -109,7 +104,6 @@ class RoadmapLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(32, 4),
-            optimizer="adam",
             details="CUB rate 1e-6, weight decay 4e-4, 200 epochs; SOP 1e-5, the last layer twice that, "
             "weight decay 1e-4, 100 epochs",
         ),

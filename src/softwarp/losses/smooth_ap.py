@@ -46,12 +46,7 @@ def smooth_ap_loss(embeddings: Tensor, labels: Tensor, *, temperature: float = 0
 
 
 class SmoothAPLoss(nn.Module):
-    """The mean Smooth-AP loss over the queries of a batch.
-
-    >>> loss = SmoothAPLoss(num_classes=10, embedding_size=4)
-    >>> loss(torch.randn(4, 4), torch.tensor([0, 5, 5, 0])).shape
-    torch.Size([])
-    """
+    """The mean Smooth-AP loss over the queries of a batch."""
 
     distance = "cosine"
     class_vectors = None
@@ -64,7 +59,6 @@ class SmoothAPLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(28, 4),
-            optimizer="adam",
             details="rate 1e-5, 5 times that for the last layer, weight decay 4e-4",
         ),
         search_space={"temperature": ("log", 0.002, 0.1)},

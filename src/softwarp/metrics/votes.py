@@ -38,10 +38,9 @@ def knn_per_query(
     """
     if not ks or min(ks) < 1:
         raise ValueError(f"K of knn@K must be whole numbers from 1, got {list(ks)}")
-    _, nearest = nearest_neighbours(embeddings, max(ks), gallery=gallery, distance=distance)
     items = None if gallery is None else torch.as_tensor(gallery)
-    asked, known = check_label_sides(labels, gallery_labels, nearest, items)
-    found = known[nearest]
+    asked, known = check_label_sides(labels, gallery_labels, torch.as_tensor(embeddings), items)
+    found = known[nearest_neighbours(embeddings, max(ks), gallery=gallery, distance=distance)[1]]
     alone = ~_has_positives(asked, known, among_themselves=gallery is None)
     return {f"knn@{k}": (_elected(found[:, :k]) == asked).double().masked_fill(alone, torch.nan) for k in ks}
 

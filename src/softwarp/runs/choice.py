@@ -15,7 +15,7 @@ class Verdict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     map_at_r: float
-    difference: float  # from the frozen features
+    difference: float  # MAP@R minus that of the frozen features
     interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
 
 
@@ -27,7 +27,7 @@ class Candidate(BaseModel):
     share: float  # how far from the weights at its start, 0, to the trained ones, 1
     start: StartPart | None = None  # how its head was calibrated; None if it was not
     map_at_r: float
-    difference: float  # from the frozen features
+    difference: float  # MAP@R minus that of the frozen features
     interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
     images: Verdict | None = None  # known in a closed set alone
 

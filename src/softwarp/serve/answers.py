@@ -58,6 +58,10 @@ class Found(BaseModel):
     """The nearest images and their classes."""
 
     distance: str = Field(description="How images are compared: euclidean, or cosine (1 - cos).")
+    nearest: float | None = Field(
+        description="The distance of the nearest image that the filters let through, whatever `within` says; "
+        "null if there is none."
+    )
     results: list[ShownResult] = Field(description="The images found, nearest first.")
     votes: list[Votes] = Field(description="The classes of the results, the most frequent first.")
 

@@ -97,6 +97,9 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
     workers = anyio.CapacityLimiter(WORKERS)
     batches = Batches(lambda pixels: live.now().model().embed(pixels), limits.batch)
     Number = Annotated[int, Query(ge=1, le=limits.results, description="Number of images.")]
+    Within = Annotated[
+        float | None, Query(ge=0, allow_inf_nan=False, description="Only images at most so far away.")
+    ]
 
     async def work(function: Callable[[], Made]) -> Made:
         return await anyio.to_thread.run_sync(function, limiter=workers)
@@ -111,6 +114,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
         image: Annotated[UploadFile, File(description="An image file.")],
         where: Where,
         k: Number = 24,
+        within: Within = None,
         box: Annotated[
             str, Form(max_length=50, description="Only this part: x,y,width,height in pixels.")
         ] = "",
@@ -123,7 +127,9 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
         pixels = await work(lambda: pixels_of(content, live.now().model(), limits, box or None))
         vector = await batches.embed(pixels)
         digest = digest_of(content).hex()
-        return await work(lambda: lookup.find_nearest(live.now(), vector, k, where, digest=digest))
+        return await work(
+            lambda: lookup.find_nearest(live.now(), vector, k, where, digest=digest, within=within)
+        )
 
     @routes.get("/images")
     async def images(where: Where, count: Number = 24) -> answers.Sample:
@@ -149,13 +155,13 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
         return lookup.picture(lookup.image_of(live.now(), number))
 
     @routes.get("/images/{number}/neighbours")
-    async def neighbours(number: Id, where: Where, k: Number = 24) -> answers.Found:
+    async def neighbours(number: Id, where: Where, k: Number = 24, within: Within = None) -> answers.Found:
         """The images that are most like one of the index; that one itself is left out."""
 
         def search() -> answers.Found:
             index = live.now()
             vector, digest = lookup.vector_of(index, number), lookup.image_of(index, number).digest
-            return lookup.find_nearest(index, vector, k, where, digest=digest, but=number)
+            return lookup.find_nearest(index, vector, k, where, digest=digest, within=within, but=number)
 
         return await work(search)
 

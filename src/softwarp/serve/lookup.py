@@ -16,12 +16,13 @@ from softwarp.data.decode import image_size, open_image, read_image
 from softwarp.files import printable
 from softwarp.index.images import IndexedImage
 from softwarp.index.index import Index
+from softwarp.index.queries import farthest
 from softwarp.serve.answers import LARGEST_ID, About, ClassCount, Found, ShownImage, ShownResult, Votes
 from softwarp.serve.limits import Limits
 
 LONGEST = 300  # letters of a filter
 LARGE = 1280  # pixels per side of an image that is shown alone
-KNOWN = {"class", "path", "k", "count", "token"}  # parameters beside which a filter may stand
+KNOWN = {"class", "path", "k", "count", "token", "within"}  # parameters beside which a filter may stand
 
 
 def filters(
@@ -82,12 +83,20 @@ def matching(index: Index, where: dict[str, str]) -> list[int]:
 
 
 def find_nearest(
-    index: Index, vector: NDArray[Any], k: int, where: dict[str, str], *, digest: str, but: int = 0
+    index: Index,
+    vector: NDArray[Any],
+    k: int,
+    where: dict[str, str],
+    *,
+    digest: str,
+    within: float | None = None,
+    but: int = 0,
 ) -> Found:
     """Return the k nearest images with their votes.
 
     Args:
         digest: of the query's file; images of the same content are told, and do not vote.
+        within: the largest distance; images that are farther away are left out.
         but: the id of an image that is left out.
     """
     try:
@@ -95,8 +104,10 @@ def find_nearest(
     except UnicodeError:
         raise HTTPException(400, "the filter is not Unicode") from None
     pairs = [pair for pair in zip(ids[0].tolist(), distances[0].tolist(), strict=True) if pair[0] != but]
-    results = shown_results(index.store.find(number for number, _ in pairs), pairs[:k], digest)
-    return Found(distance=index.distance, results=results, votes=votes(results))
+    near = [pair for pair in pairs[:k] if pair[1] <= farthest(within)]
+    results = shown_results(index.store.find(number for number, _ in near), near, digest)
+    nearest = pairs[0][1] if pairs else None
+    return Found(distance=index.distance, nearest=nearest, results=results, votes=votes(results))
 
 
 def shown_results(

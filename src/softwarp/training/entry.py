@@ -8,6 +8,7 @@ from typing import Any
 from softwarp import processes
 from softwarp.data.given_lists import write_list
 from softwarp.data.readers import ImageTable
+from softwarp.data.splits import Judged
 from softwarp.data.tables import find_root, layout_of, read_table
 from softwarp.events import OnEvent, part_of, shown, tell
 from softwarp.files import check_writable
@@ -17,6 +18,7 @@ from softwarp.recipe.schema import Recipe
 from softwarp.runs.choice import Choice
 from softwarp.runs.repeats import Repeats, summarise, write_repeats
 from softwarp.runs.run import Run
+from softwarp.training.backbones import choose_backbone
 from softwarp.training.budget import parse_budget
 from softwarp.training.hand_out import HandOut
 from softwarp.training.own_images import Settled, plan_and_choose
@@ -65,6 +67,7 @@ class Trained:
 def train(
     data: Any,
     *changes: str,
+    backbone: str | None = None,
     budget: str | None = None,
     seeds: int = 1,
     protocol: str | None = None,
@@ -83,6 +86,8 @@ def train(
         data: a folder (CLASS/IMAGE), a CSV file (path,label), a DataFrame with columns path and label, a pair
             (paths, labels), or a recipe (`softwarp.load_recipe`).
         changes: KEY=VALUE, as on the command line: "loss.name=arcface", "phases.0.epochs=20".
+        backbone: the network of your images: efficientnet_lite0, which is the default, any timm name, or
+            "auto" for the one at hand that suits the training classes best (`softwarp.backbones`).
         budget: the time that planning, choosing and training may take: "90s", "10m", "1h".
         seeds: how many models are trained, in folders seed-N; the first is returned. `seeds.json` beside
             them has mean and deviation of their figures.
@@ -97,9 +102,9 @@ def train(
     folder, own = None if output is None else Path(output), None
     with shown(on_event) as listener:
         if isinstance(data, Recipe):
-            if changes or budget:
+            if changes or budget or backbone:
                 raise ValueError(
-                    "a recipe has its own settings and epochs: omit the budget, and change it with "
+                    "a recipe has its own settings and epochs: omit budget and backbone, and change it with "
                     "softwarp.load_recipe(NAME, 'KEY=VALUE')"
                 )
             if folder is None:
@@ -111,6 +116,10 @@ def train(
             words = (*changes, *([f"data.depth={depth}"] if depth is not None else []))
             place = _place_of(data, folder or Path("runs") / "images-test")
             own = read_own(place, words, budget=budget)
+            if backbone is not None:
+                split: Judged = "validation" if protocol == "validation" else "test"
+                added = named_backbone(backbone, words, place, own.table, split=split, on_event=listener)
+                words = (*words, *added)
             recipe = recipe_for(
                 place, words, split=protocol, table=own.table, tell=lambda line: tell(listener, line)
             )
@@ -126,6 +135,23 @@ def read_own(place: Path, changes: Sequence[str], *, budget: str | None = None) 
     limit = None if budget is None else parse_budget(budget)
     table = read_table(layout_of(place), place, depth=depth_of(changes))
     return OwnImages(table, frozenset(change.partition("=")[0] for change in changes), limit)
+
+
+def named_backbone(
+    backbone: str,
+    changes: Sequence[str],
+    place: Path,
+    table: ImageTable,
+    *,
+    split: Judged,
+    on_event: OnEvent | None,
+) -> list[str]:
+    """Return the network as a KEY=VALUE change; for "auto" it is chosen first, on the training classes."""
+    if any(change.startswith("model.backbone=") for change in changes):
+        raise ValueError("model.backbone and --backbone (backbone=) name the network twice; omit one")
+    if backbone == "auto":
+        backbone = choose_backbone(place, table=table, split=split, on_event=on_event)
+    return [f"model.backbone={backbone}"]
 
 
 def _place_of(data: Any, folder: Path) -> Path:

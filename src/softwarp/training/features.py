@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from softwarp import processes
-from softwarp.data.images import ImageDataset
 from softwarp.data.sources import Images, Source
 from softwarp.data.stores import ContentStore
 from softwarp.evaluation import embed_images
@@ -15,7 +14,7 @@ from softwarp.events import OnEvent, part_of
 from softwarp.frozen.features import pooled_features
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
-from softwarp.recipe.schema import DataPart, Recipe
+from softwarp.recipe.schema import Recipe
 
 MOST = 20_000  # images that a head is calibrated on; of more, as many of each class as there is room for
 PER_CLASS = 32
@@ -45,7 +44,7 @@ def items_to_calibrate(labels: Tensor, *, seed: int) -> Tensor:
 def pooled_of(
     network: Embedder,
     images: Images,
-    data: DataPart,
+    recipe: Recipe,
     *,
     device: torch.device,
     items: Tensor | None = None,
@@ -54,11 +53,13 @@ def pooled_of(
 ) -> tuple[Tensor, Tensor]:
     """Return the pooled features of images, [N, F] on the CPU, and the items that could be read.
 
-    They come through the cache where images are files; where several processes train, these share the work.
+    They come through the cache where images are files. Those of random weights never return, and several
+    processes share the work.
     """
     network.eval()
-    store = images.store if isinstance(images, ImageDataset) else None
-    if not isinstance(store, ContentStore) or data.strict or processes.count() > 1:
+    store, data = getattr(images, "store", None), recipe.data
+    known = bool(recipe.model.pretrained) and not data.strict and processes.count() == 1
+    if not isinstance(store, ContentStore) or not known:
         return embed_images(network.pooled, images, device=device, items=items, workers=workers)
     chosen = torch.arange(len(images)) if items is None else items
     model = EmbeddingModel(
@@ -99,7 +100,7 @@ class TrainingFeatures:
             pooled, kept = pooled_of(
                 network,
                 self.source.plain,
-                recipe.data,
+                recipe,
                 device=self.device,
                 items=items,
                 on_event=listener,

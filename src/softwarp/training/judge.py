@@ -11,6 +11,7 @@ from softwarp.data.sources import Images, Items
 from softwarp.evaluation import KNN, embed_images, evenly_spaced, ks_within, map_at_r_per_class, measure
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
+from softwarp.models.adapters import merged
 from softwarp.models.embedder import Embedder
 from softwarp.runs.run import EvaluatedImage
 from softwarp.training.features import in_parts, pooled_of
@@ -31,19 +32,31 @@ class Judgement:
     items: list[EvaluatedImage]
 
 
-def evaluate_job(
-    job: Job,
-    model: Callable[[Tensor], Tensor],
-    *,
-    distance: str,
-    clustering: bool = False,
-    from_pooled: bool = False,
-) -> Judgement:
-    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes.
+@dataclass(frozen=True)
+class Untrained:
+    """A network that is as it was before training; its pooled features may be known already.
 
-    Args:
-        from_pooled: the backbone was not trained, and `model` follows its pooled features, which are known.
+    `after` makes embeddings of them.
     """
+
+    network: Embedder
+    after: Callable[[Tensor], Tensor]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return self.after(self.network.pooled(images))
+
+
+def untrained(job: Job) -> Embedder:
+    """Return the job's network before its first step, without adapters."""
+    if job.start is not None:
+        return job.start.eval()
+    return (merged(job.judged) if job.recipe.model.adapter else job.judged).eval()
+
+
+def evaluate_job(
+    job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool = False
+) -> Judgement:
+    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes."""
     source = job.source
     if not len(source.query_labels):
         return Judgement({}, {"embeddings": torch.empty(0, 0), "labels": source.query_labels}, [])
@@ -52,7 +65,7 @@ def evaluate_job(
         sides.append((source.gallery, source.gallery_labels))
         items.append(source.gallery_items)
     job.judged.eval()
-    arrays, kept = _embed_sides(job, model, sides, from_pooled)
+    arrays, kept = _embed_sides(job, model, sides)
     metrics: dict[str, float] = processes.from_main(
         lambda: measure(
             arrays["embeddings"],
@@ -71,15 +84,12 @@ def evaluate_job(
 
 
 def _embed_sides(
-    job: Job,
-    model: Callable[[Tensor], Tensor],
-    sides: Sequence[tuple[Images, Tensor]],
-    from_pooled: bool = False,
+    job: Job, model: Callable[[Tensor], Tensor], sides: Sequence[tuple[Images, Tensor]]
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
     """Return embeddings and labels of each side, and the items that they are of."""
     arrays, kept = dict[str, Tensor](), list[Tensor]()
     for (name, labels_name), (images, labels) in zip(SIDES, sides, strict=False):
-        found, items = (embed_frozen if from_pooled else embed_for)(job, model, images)
+        found, items = embed_for(job, model, images)
         arrays |= {name: found, labels_name: labels[items]}
         kept.append(items)
     return arrays, kept
@@ -89,14 +99,11 @@ def embed_for(
     job: Job, model: Callable[[Tensor], Tensor], images: Images, items: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the embeddings of images, computed where the job trains, and the items that they are of."""
-    return embed_images(model, images, device=job.accelerator.device, items=items, workers=job.workers())
-
-
-def embed_frozen(job: Job, after: Callable[[Tensor], Tensor], images: Images) -> tuple[Tensor, Tensor]:
-    """Return what follows the pooled features of a backbone that was not trained, and the items."""
-    device = job.accelerator.device
-    pooled, items = pooled_of(job.judged, images, job.recipe.data, device=device, workers=job.workers())
-    return in_parts(after, pooled, device), items
+    device, workers = job.accelerator.device, job.workers()
+    if not isinstance(model, Untrained):
+        return embed_images(model, images, device=device, items=items, workers=workers)
+    pooled, whole = pooled_of(model.network, images, job.recipe, device=device, items=items, workers=workers)
+    return in_parts(model.after, pooled, device), whole
 
 
 def _listed(what: Items, kept: Tensor) -> list[EvaluatedImage]:
@@ -119,7 +126,7 @@ def interpolations(
     for share in (1.0, *job.recipe.evaluation.interpolations):
         if str(share) in classes or not (share or first):
             continue
-        each = model if share == 1 else job.interpolated(share)
+        each = model if share == 1 else _part_way(job, share)
         arrays = trained.arrays if share == 1 else evaluate_job(job, each, distance=distance).arrays
         classes[str(share)] = map_at_r_per_class(arrays, source.evaluated_names, distance=distance)
         if source.kept is not None and source.kept_labels is not None:  # they search the training images
@@ -127,6 +134,13 @@ def interpolations(
             kept = _embed_sides(job, each, sides)[0]
             images[str(share)] = map_at_r_per_class(kept, source.names, distance=distance)
     return {"interpolations": classes} | ({"held_out_images": images} if images else {})
+
+
+def _part_way(job: Job, share: float) -> Callable[[Tensor], Tensor]:
+    if share:
+        return job.interpolated(share)
+    start = untrained(job)
+    return Untrained(start, start.from_pooled)
 
 
 def distance_to_proxy(job: Job) -> float | None:

@@ -85,24 +85,34 @@ def settings_for(
     samples = int(min(settings["batches"]["samples"], max(2, statistics.median_low(counts.tolist()))))
     classes = min(len(counts), settings["batches"]["classes"])
     steps = max(1, len(train) // (classes * samples))
-    if backbone not in (None, settings["model"]["backbone"]):
-        settings["model"] |= {"backbone": backbone, "pooling": "native"}
-    backbone = settings["model"]["backbone"]
-    crop = sizes_of(backbone).at_most(crop_size(table, settings["data"]["crop"]))
-    seen = preparation_of(backbone)
-    settings["data"] |= {
-        "name": name,
-        "root": str(root),
-        "depth": depth,
-        "resize": resize_for(crop, backbone),
-        "crop": crop,
-        "interpolation": seen.interpolation,
-        "crop_mode": seen.crop_mode,
-    }
+    model, seen = seen_by(backbone, crop_size(table, settings["data"]["crop"]))
+    settings["model"] |= model
+    settings["data"] |= {"name": name, "root": str(root), "depth": depth, **seen}
     settings["batches"] = {"classes": classes, "samples": samples}
     settings["phases"][0]["epochs"] = max(settings["phases"][0]["epochs"], math.ceil(STEPS / steps))
     settings["evaluation"]["split"] = protocol
     return settings
+
+
+def seen_by(backbone: str | None, side: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of a network's model and data: its pooling, and how it sees images.
+
+    Args:
+        backbone: by name; None for the recipe's.
+        side: of a crop, at most.
+    """
+    usual = read_settings(find_recipe(RECIPE))["model"]
+    model = {"backbone": backbone or usual["backbone"], "pooling": "native"}
+    if model["backbone"] == usual["backbone"]:
+        model["pooling"] = usual["pooling"]
+    crop = sizes_of(model["backbone"]).at_most(side)
+    seen = preparation_of(model["backbone"])
+    return model, {
+        "resize": resize_for(crop, model["backbone"]),
+        "crop": crop,
+        "interpolation": seen.interpolation,
+        "crop_mode": seen.crop_mode,
+    }
 
 
 def resize_for(crop: int, backbone: str) -> int:

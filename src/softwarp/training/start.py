@@ -10,11 +10,11 @@ from softwarp.evaluation import evenly_spaced
 from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_classes, proxies_placed
 from softwarp.models.adapters import merged
 from softwarp.models.principal import class_means, principal_head
-from softwarp.recipe.schema import Phase
+from softwarp.recipe.phases import Phase
 from softwarp.training.features import in_parts, items_to_calibrate, pooled_of, sampled_items
 from softwarp.training.head import Head, starting_head
 from softwarp.training.job import Job
-from softwarp.training.judge import embed_for
+from softwarp.training.judge import embed_for, untrained
 
 PLACED = ("pca", "whitened")  # ways to start the head that follow from the images
 REACH_IMAGES = 512  # images on which the reach of the embeddings is measured
@@ -54,9 +54,9 @@ def head_inputs(job: Job) -> tuple[Tensor, Tensor]:
     chosen = items_to_calibrate if job.recipe.model.head_init == "whitened" else sampled_items
     device = job.accelerator.device
     pooled, seen = pooled_of(
-        job.model,
+        untrained(job),
         job.source.plain,
-        job.recipe.data,
+        job.recipe,
         device=device,
         items=chosen(job.source.labels, seed=job.recipe.seed),
         workers=job.workers(),

@@ -18,12 +18,20 @@ from softwarp.losses import contract
 from softwarp.losses.own_file import loss_label
 from softwarp.models.embedder import plain_norm
 from softwarp.recipe.overrides import check_batches
-from softwarp.recipe.schema import Phase, Recipe
+from softwarp.recipe.phases import Phase
+from softwarp.recipe.schema import Recipe
 from softwarp.runs.result import Counts, Result
 from softwarp.runs.run import Run
 from softwarp.training.follow import follow, tell_download
 from softwarp.training.job import Job, prepare, start_accelerator, start_trackers
-from softwarp.training.judge import Judgement, distance_to_proxy, evaluate_job, interpolations
+from softwarp.training.judge import (
+    Judgement,
+    Untrained,
+    distance_to_proxy,
+    evaluate_job,
+    interpolations,
+    untrained,
+)
 from softwarp.training.schedule import factor, stretches, warm_up
 from softwarp.training.start import proxy_rate, pull_to_start, start_run
 from softwarp.training.stops import asked_to_stop
@@ -106,7 +114,8 @@ def training(
         if on_event is not None and (processes.is_main() or processes.count() > 1):
             job.signalled = lambda signals: on_event(Stopping(signals))
         if recipe.evaluation.baseline and job.state.baseline is None:
-            job.state.baseline = evaluate_job(job, plain_norm, distance="cosine", from_pooled=True).metrics
+            frozen = Untrained(untrained(job), plain_norm)
+            job.state.baseline = evaluate_job(job, frozen, distance="cosine").metrics
         yield from job.state.history[:]
         yield from work_through(job, step_done)
         finish(job)
@@ -274,14 +283,8 @@ def finish(job: Job) -> None:
     if settings.patience and job.state.best_epoch:
         model.load_state_dict(job.run.load_model())  # the best on validation
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
-    trained = any(phase.epochs for phase in job.recipe.phases)
-    judgement = evaluate_job(
-        job,
-        model if trained else model.from_pooled,
-        distance=str(job.loss.distance),
-        clustering=settings.clustering,
-        from_pooled=not trained,
-    )
+    judged = model if job.state.step else Untrained(model.eval(), model.from_pooled)
+    judgement = evaluate_job(job, judged, distance=str(job.loss.distance), clustering=settings.clustering)
     distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # without an epoch, that of the start
     if processes.is_main():
         job.run.save_model(model.state_dict())

@@ -32,13 +32,10 @@ from softwarp.tuning.space import (
     Value,
     check_space,
     own_point,
-    parse_parameter,
     space_of,
     with_settings,
 )
 from softwarp.tuning.trial_queue import DONE, TrialQueue, named_full_disk
-
-__all__ = ["Parameter", "Study", "Trial", "parse_parameter", "search", "space_of", "with_settings"]
 
 LOOKS = 4  # evaluations of a trial, if the recipe says nothing: hopeless ones end early
 

@@ -13,7 +13,7 @@ for (const [path, methods] of Object.entries(description.paths)) {
     section.append(make("h3", `${method.toUpperCase()} ${path}`), make("p", operation.description ?? operation.summary));
     const list = make("dl", "");
     for (const each of operation.parameters ?? []) {
-      const { type, minimum, maximum, default: start } = each.schema;
+      const { type, minimum, maximum, default: start } = each.schema.anyOf?.[0] ?? each.schema;
       const range = [type, minimum !== undefined && `from ${minimum}`, maximum !== undefined && `to ${maximum}`, start !== undefined && start !== "" && `default ${start}`].filter(Boolean).join(", ");
       list.append(make("dt", each.name), make("dd", `${each.description ?? ""} (${range})`));
     }

@@ -37,6 +37,9 @@ export function filters(extra = {}) {
   return query;
 }
 
+// How far away a neighbour may be; it filters answers to a query, not the collection.
+const reach = () => ($("within").value ? { within: $("within").value } : {});
+
 // ---- selection
 
 export function choose(id, on = !chosen.has(id)) {
@@ -114,10 +117,10 @@ async function showSearch(kind, value) {
     if (upload) {
       const body = new FormData();
       body.append("image", upload.blob, "query");
-      answer = await askJson(`/api/search?${filters({ k: count })}`, { method: "POST", body });
+      answer = await askJson(`/api/search?${filters({ k: count, ...reach() })}`, { method: "POST", body });
     } else if (kind === "image") {
       [image, answer] = await Promise.all([
-        askJson(`/api/images/${value}`), askJson(`/api/images/${value}/neighbours?${filters({ k: count })}`)]);
+        askJson(`/api/images/${value}`), askJson(`/api/images/${value}/neighbours?${filters({ k: count, ...reach() })}`)]);
     } else {
       answer = await askJson(`/api/images?${filters({ count })}`);
     }
@@ -129,12 +132,18 @@ async function showSearch(kind, value) {
   showQuery(upload, image);
   showVotes(answer.votes ?? [], answer.results?.filter((each) => !each.same_file).length ?? 0);
   const found = answer.results ?? answer.images;
+  $("reach").hidden = !answer.results;
   $("heading").textContent = answer.results
     ? `Most similar images, ${answer.distance} distance`
     : `${answer.total.toLocaleString("en")} images. Start from one of these:`;
   $("results").replaceChildren(...found.map((each) => tile(each, each.same_file ? { caption: "same file" } : {})));
-  if (!found.length) $("results").replaceChildren(make("p", { className: "empty", textContent: "Nothing matches the filter." }));
+  if (!found.length) $("results").replaceChildren(make("p", { className: "empty", textContent: nothing(answer) }));
   $("more").hidden = found.length < count || count >= about.results;
+}
+
+function nothing(answer) {
+  if (!reach().within || !answer.results || answer.nearest === null) return "Nothing matches the filter.";
+  return `Nothing within ${reach().within}: the nearest is ${answer.nearest.toFixed(3)} away.`;
 }
 
 function clearSearch() {
@@ -251,7 +260,7 @@ function start(next) { count = STEP; window.scrollTo(0, 0); next(); }
 
 let waiting;
 function refilter() {
-  for (const name of ["class", "path"]) $(name).classList.toggle("active", Boolean($(name).value.trim()));
+  for (const name of ["class", "path", "within"]) $(name).classList.toggle("active", Boolean($(name).value.trim()));
   clearTimeout(waiting);
   waiting = setTimeout(() => start(show), 250);
 }
@@ -259,7 +268,7 @@ function refilter() {
 function listen() {
   window.addEventListener("hashchange", () => start(show));
   $("filters").addEventListener("submit", (event) => event.preventDefault());
-  $("filters").addEventListener("input", refilter);
+  for (const each of [$("filters"), $("within")]) each.addEventListener("input", refilter);
   $("more").onclick = () => { count = Math.min(count * 2, about.results); show(); };
   for (const input of [$("file"), $("camera")]) input.onchange = () => { search(input.files[0]); input.value = ""; };
   $("clear").onclick = () => { chosen.clear(); showChosen(); };
@@ -288,6 +297,7 @@ async function begin() {
   $("name").textContent = about.name;
   $("size").textContent = `${about.images.toLocaleString("en")} images`;
   $("classes").replaceChildren(...about.classes.map((each) => make("option", { value: each.name, label: `${each.count}` })));
+  $("within").step = about.distance === "cosine" ? 0.01 : 0.1;
   document.querySelector(".choices").hidden = !about.uploads;
   $("drop").hidden = false;
   await show();
