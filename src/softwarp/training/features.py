@@ -40,6 +40,11 @@ def items_to_calibrate(labels: Tensor, *, seed: int) -> Tensor:
     return torch.arange(len(labels)) if len(labels) <= MOST else sampled_items(labels, seed=seed)
 
 
+def may_know(recipe: Recipe) -> bool:
+    """Return whether features are kept: random weights never return, and several processes share the work."""
+    return bool(recipe.model.pretrained) and not recipe.data.strict and processes.count() == 1
+
+
 @torch.no_grad()
 def pooled_of(
     network: Embedder,
@@ -53,13 +58,11 @@ def pooled_of(
 ) -> tuple[Tensor, Tensor]:
     """Return the pooled features of images, [N, F] on the CPU, and the items that could be read.
 
-    They come through the cache where images are files. Those of random weights never return, and several
-    processes share the work.
+    They come through the cache where images are files.
     """
     network.eval()
     store, data = getattr(images, "store", None), recipe.data
-    known = bool(recipe.model.pretrained) and not data.strict and processes.count() == 1
-    if not isinstance(store, ContentStore) or not known:
+    if not isinstance(store, ContentStore) or not may_know(recipe):
         return embed_images(network.pooled, images, device=device, items=items, workers=workers)
     chosen = torch.arange(len(images)) if items is None else items
     model = EmbeddingModel(

@@ -31,7 +31,7 @@ from softwarp.training.own_plan import asked_of, cropped, idle, minutes, plan_in
 from softwarp.training.rungs import SHRINKAGES
 from softwarp.training.step_batches import in_words
 
-HandOut = Callable[[Recipe], None]
+OnBest = Callable[[Recipe], None]
 
 
 class Settled(NamedTuple):
@@ -51,7 +51,7 @@ def plan_and_choose(
     budget: float | None = None,
     seeds: int = 1,
     fresh: bool = False,
-    hand_out: HandOut = lambda recipe: None,
+    hand_out: OnBest = lambda recipe: None,
     on_event: OnEvent | None = None,
 ) -> Settled:
     """Return the recipe of the final model: the best rung that fits into the budget.
@@ -117,7 +117,7 @@ def plan_and_choose(
     return _climbed(climb, ladder, hand_out)
 
 
-def _climbed(climb: Climb, ladder: Ladder, hand_out: HandOut) -> Settled:
+def _climbed(climb: Climb, ladder: Ladder, hand_out: OnBest) -> Settled:
     """Climb as far as time allows; before fine-tuning, hand out the best model so far."""
     climb_on_features(climb, ladder)
     climb = planned_again(climb, ladder)
