@@ -91,8 +91,6 @@ def plan_and_choose(
         tell(on_event, f"expected time: {minutes(plan.seconds)} ({what})")
         tell(on_event, f"batches: {in_words(recipe.batches)}")
         return Settled(recipe, f"not checked against the frozen features, because {unchecked}")
-    if not plan.epochs and budget is not None and work.features(plan.pace) > budget:
-        return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {idle(asked_epochs)}")
     climb = Climb(
         recipe=recipe,
         source=source,
@@ -114,6 +112,8 @@ def plan_and_choose(
     )
     ladder = Ladder.open(climb.file, _question(recipe, source), budget=climb.budget, fresh=fresh)
     ladder.save(climb.file)
+    if not plan.epochs and budget is not None and work.features(plan.pace) > budget:
+        return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {idle(asked_epochs)}")
     return _climbed(climb, ladder, hand_out)
 
 
