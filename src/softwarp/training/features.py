@@ -97,7 +97,9 @@ class TrainingFeatures:
     def found(self) -> tuple[Tensor, dict[str, int]]:
         """The features, and the row of each file."""
         recipe = self.recipe
-        network = Embedder(**recipe.model.model_dump()).to(self.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)  # random weights are those that training begins with
+            network = Embedder(**recipe.model.model_dump()).to(self.device)
         items = items_to_calibrate(self.source.labels, seed=recipe.seed)
         with part_of(self.on_event) as listener:
             pooled, kept = pooled_of(
