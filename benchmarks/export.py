@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import softwarp
-from softwarp.export.check import compare, images_to_check
+from softwarp.export.check import compare_with_torch, images_to_check
 from softwarp.export.formats import (
     LINEAR,
     Forward,
@@ -108,7 +108,9 @@ def judge(folder: Path) -> dict[str, Any]:
     model, run = softwarp.load(folder, device="cpu"), Run(folder)
     images = images_to_check(folder, model, count=WHOLE)
     content = to_onnx(model)
-    whole, small = (compare(run_onnx(each), model, images) for each in (content, quantise(content).content))
+    whole, small = (
+        compare_with_torch(run_onnx(each), model, images) for each in (content, quantise(content).content)
+    )
     assert whole.recall is not None
     assert small.recall is not None
     return {

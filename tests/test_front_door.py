@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from support.own_images import QUICK, small_crops  # noqa: F401
 from support.pictures import stripes
 
 import softwarp
@@ -14,10 +15,7 @@ from softwarp.events import Note, Progress
 from softwarp.runs.repeats import read_repeats
 from softwarp.training.train import StoppedError
 
-QUICK = (
-    *("model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8"),
-    *("data.workers=0", "evaluation.clustering=false", "phases.0.epochs=1"),
-)
+ONCE = (*QUICK, "phases.0.epochs=1")
 
 
 class Frame(dict):
@@ -26,14 +24,6 @@ class Frame(dict):
     @property
     def columns(self):
         return list(self)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_crops():
-    """The tests' images are small on purpose; enlarged they would take minutes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.training.own_recipe.LEAST_CROP", 32)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +35,7 @@ def images(tmp_path_factory):
 def trained(images):
     """The model, and what was heard while it was made."""
     heard = []
-    return softwarp.train(images, *QUICK, output=images.parent / "run", on_event=heard.append), heard
+    return softwarp.train(images, *ONCE, output=images.parent / "run", on_event=heard.append), heard
 
 
 def test_importing_it_loads_no_torch():
@@ -97,7 +87,7 @@ def test_notes_and_progress_are_told_and_nothing_is_printed(trained, capsys):
 
 
 def test_several_models_of_images_share_a_choice(images, tmp_path):
-    model = softwarp.train(images, *QUICK, output=tmp_path / "run", seeds=2, protocol="validation")
+    model = softwarp.train(images, *ONCE, output=tmp_path / "run", seeds=2, protocol="validation")
     assert (model.result.split, model.folder.name) == ("validation", "seed-0")
     assert model.choice is not None
     assert len(read_repeats(tmp_path / "run").runs) == 2
@@ -105,7 +95,7 @@ def test_several_models_of_images_share_a_choice(images, tmp_path):
 
 def test_without_a_listener_a_service_logs(images, caplog, capsys):
     with caplog.at_level(logging.INFO, "softwarp"):
-        softwarp.train(images, *QUICK, output=images.parent / "run")
+        softwarp.train(images, *ONCE, output=images.parent / "run")
     assert any("already finished" in record.message for record in caplog.records)
     assert capsys.readouterr() == ("", "")
 
@@ -121,7 +111,7 @@ def test_lists_of_images_train_as_folders_do(images, tmp_path, trained, kind):
         given = tmp_path / "list.csv"
         rows = [f"{file},{label}\n" for file, label in zip(files, labels, strict=True)]
         given.write_text("path,label\n" + "".join(rows))
-    model = softwarp.train(given, *QUICK, output=tmp_path / "run")
+    model = softwarp.train(given, *ONCE, output=tmp_path / "run")
     assert model.result.metrics == trained[0].result.metrics
     if kind != "csv":
         assert (tmp_path / "run" / "images.csv").read_text().count("\n") == len(files) + 1
@@ -178,9 +168,9 @@ def test_a_keyboard_interrupt_leaves_a_run_that_the_same_call_resumes(images, tm
 
     monkeypatch.setattr(loop, "end_epoch", stop)
     with pytest.raises(KeyboardInterrupt):
-        softwarp.train(images, *QUICK, output=tmp_path)
+        softwarp.train(images, *ONCE, output=tmp_path)
     monkeypatch.setattr(loop, "end_epoch", real)
-    model = softwarp.train(images, *QUICK, output=tmp_path)
+    model = softwarp.train(images, *ONCE, output=tmp_path)
     assert model.result.metrics == trained[0].result.metrics
 
 
@@ -195,7 +185,7 @@ def test_embeddings_from_anywhere_are_evaluated():
 def test_losses_are_compared(images, tmp_path):
     heard = []
     settings = {"trials": 1, "seeds": 2, "output": tmp_path, "on_event": heard.append}
-    outcome = softwarp.benchmark(["proxy_nca_pp", "cosface"], images, *QUICK, **settings)
+    outcome = softwarp.benchmark(["proxy_nca_pp", "cosface"], images, *ONCE, **settings)
     assert {entry.loss for entry in outcome.entries} == {"proxy_nca_pp", "cosface"}
     assert outcome.frozen is not None
     assert "<table" in outcome._repr_html_()

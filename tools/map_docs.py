@@ -12,13 +12,18 @@ HEAD = """# Where everything is
 A line per file, from its docstring, written by `make docs`. Imports lead down from layer to layer and never
 back: `tests/test_arrows.py` holds them.
 
-One image on its way through `softwarp.train("my_images")`: `training/entry.py` is the door,
-`training/own_recipe.py` and `training/own_images.py` plan and choose, `data/sources.py` reads and divides,
-`training/job.py` builds what the loop in `training/train.py` works on, `models/embedder.py` and `losses/`
-compute the loss, `evaluation.py` and `metrics/` the figures, and `runs/run.py` writes `result.json`.
+One image on its way through `softwarp.train("my_images")`, in the order of the calls: `training/entry.py` is
+the door; `data/tables.py` and `data/folders.py` make a table of the folder; `training/own_recipe.py` chooses
+a recipe for it, and `training/own_images.py` what fits into the time and whether training helps.
+`training/train.py` trains: it divides the table (`data/sources.py`, by `data/splits.py`), builds model, loss
+and optimizer (`training/job.py`, `training/start.py`), and goes through its loop, where `data/images.py`
+makes batches, `models/embedder.py` embeddings, and `losses/` the loss. At its end `training/judge.py` asks
+`evaluation.py` and `metrics/` for the figures, and `runs/run.py` writes `result.json`.
 
-One query on its way through `softwarp serve`: `serve/app.py`, `serve/uploads.py`, `inference.py`,
-`index/index.py`, `index/faiss_index.py`, `serve/lookup.py`.
+One query on its way through `softwarp serve`: `serve/page/page.js` sends the image, `serve/app.py` takes it,
+`serve/uploads.py` makes pixels of it, and `serve/batches.py` a vector, by `inference.py`. `serve/lookup.py`
+asks `index/index.py` for the nearest, which `index/searching.py` finds, by a scan or with
+`index/faiss_index.py`, and answers in the form of `serve/answers.py`.
 """
 ROOMS = (
     *(

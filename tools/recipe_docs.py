@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from softwarp.files import write_text
-from softwarp.recipe.schema import PARTS, Part
+from softwarp.recipe.part import Part
+from softwarp.recipe.schema import PARTS
 
 PAGE = Path("docs/recipe_keys.md")
 HEAD = """# Recipe keys

@@ -1,9 +1,11 @@
 """Writes files so that a crash leaves either the old content or the new, and prints names safely."""
 
+import csv
+import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -146,6 +148,14 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write `content` as readable JSON, atomically."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[object]], **style: Any) -> None:
+    """Write rows as CSV, atomically; `style` is that of `csv.writer`. Names of files need not be UTF-8."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n", **style).writerows(rows)
+    with atomic_write(path) as file:
+        file.write(text.getvalue().encode(errors="surrogateescape"))
 
 
 def cache_folder() -> Path:

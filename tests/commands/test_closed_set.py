@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from support import references_metrics as references
+from support.own_images import QUICK, small_crops  # noqa: F401
 from support.pictures import pictures
 from typer.testing import CliRunner
 
@@ -19,20 +20,11 @@ from softwarp.runs.run import Run
 
 CLASSES, TRAINED, TESTED = 8, 4, 2
 LINE = "closed set: the same 8 classes train and are judged; 16 test images are looked up among 32 training"
-SMALL = ["model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8"]
-QUICK = [*SMALL, "data.workers=0", "evaluation.clustering=false", "phases.0.epochs=1"]
+ONCE = (*QUICK, "phases.0.epochs=1")
 
 
 def say(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_crops():
-    """The tests' images are small on purpose; enlarged they would take minutes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.training.own_recipe.LEAST_CROP", 32)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +44,7 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(root):
     folder = root.parent / "run"
-    return folder, say("train", "--data", root, "--output", folder, *QUICK)
+    return folder, say("train", "--data", root, "--output", folder, *ONCE)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +163,7 @@ def test_evaluate_compare_and_report_know_it(finished, tmp_path):
 
 
 def test_a_csv_file_and_a_recipe_are_judged_alike(listed, tmp_path):
-    words = (*QUICK, "phases.0.epochs=0")
+    words = (*ONCE, "phases.0.epochs=0")
     assert say("train", "--data", listed, "--output", tmp_path / "own", *words).exit_code == 0
     shown = say("show", "--data", listed, *words)
     (tmp_path / "recipe.yaml").write_text(shown.stdout)
@@ -185,7 +177,7 @@ def test_a_csv_file_and_a_recipe_are_judged_alike(listed, tmp_path):
 
 def test_a_benchmark_says_it_before_anything_is_trained(root, tmp_path):
     words = ("--losses", "arcface,proxy_anchor", "batches.classes=4", "--dry-run", "phases.0.epochs=2")
-    said = say("benchmark", "--data", root, "--output", tmp_path / "study", *QUICK, *words)
+    said = say("benchmark", "--data", root, "--output", tmp_path / "study", *ONCE, *words)
     assert said.exit_code == 0, said.output
     assert LINE in said.stderr
     assert not (tmp_path / "study").exists()
@@ -193,7 +185,7 @@ def test_a_benchmark_says_it_before_anything_is_trained(root, tmp_path):
 
 def test_validation_holds_images_out_and_searches_among_the_rest(root, tmp_path):
     words = ("--protocol", "validation", "phases.0.epochs=0")
-    said = say("train", "--data", root, "--output", tmp_path / "run", *QUICK, *words)
+    said = say("train", "--data", root, "--output", tmp_path / "run", *ONCE, *words)
     assert said.exit_code == 0, said.output
     run = Run(tmp_path / "run")
     assert (run.result().images.train, run.result().images.evaluated) == (24, 8)
@@ -203,7 +195,7 @@ def test_validation_holds_images_out_and_searches_among_the_rest(root, tmp_path)
 
 
 def test_a_search_is_judged_on_held_out_images(root, tmp_path):
-    said = say("tune", "--data", root, "--output", tmp_path / "study", "--trials", 1, *QUICK)
+    said = say("tune", "--data", root, "--output", tmp_path / "study", "--trials", 1, *ONCE)
     assert said.exit_code == 0, said.output
     assert "8 validation images are looked up among 24 training images" in said.stderr
     result = Run(tmp_path / "study" / "trial-0000").result()
@@ -211,7 +203,7 @@ def test_a_search_is_judged_on_held_out_images(root, tmp_path):
 
 
 def test_a_search_by_folds_holds_out_classes_and_says_so(root, tmp_path):
-    words = ("--trials", 1, "--folds", 2, "batches.classes=4", *QUICK)
+    words = ("--trials", 1, "--folds", 2, "batches.classes=4", *ONCE)
     said = say("tune", "--data", root, "--output", tmp_path / "study", *words)
     assert said.exit_code == 0, said.output
     assert "open set: 4 classes train, 4 others are judged" in said.stderr
@@ -222,7 +214,7 @@ def test_a_search_by_folds_holds_out_classes_and_says_so(root, tmp_path):
 @pytest.mark.slow
 def test_a_benchmark_judges_test_images_once(root, tmp_path):
     words = ("--losses", "arcface,proxy_anchor", "--trials", 1, "--seeds", 2, "batches.classes=4")
-    words = (*words, *QUICK, "phases.0.epochs=2")
+    words = (*words, *ONCE, "phases.0.epochs=2")
     said = say("benchmark", "--data", root, "--output", tmp_path / "study", *words)
     assert said.exit_code == 0, said.output
     assert LINE in said.stderr
@@ -233,7 +225,7 @@ def test_a_benchmark_judges_test_images_once(root, tmp_path):
 
 
 def test_a_fold_judged_on_the_test_is_refused_before_training(root, tmp_path):
-    said = say("train", "--data", root, "--output", tmp_path / "run", *QUICK, "evaluation.fold=0")
+    said = say("train", "--data", root, "--output", tmp_path / "run", *ONCE, "evaluation.fold=0")
     assert "evaluation.fold" in str(said.exception)
     assert not (tmp_path / "run").exists()
 

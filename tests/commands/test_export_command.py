@@ -31,7 +31,7 @@ def refused(monkeypatch, capsys, *arguments):
 def test_a_folder_is_written_checked_and_pushed_only_when_asked(run, tmp_path, monkeypatch):
     pushed = []
     monkeypatch.setattr(
-        "softwarp.export.formats.push", lambda folder, name: pushed.append((folder, name)) or "there"
+        "softwarp.export.formats.push_folder", lambda folder, name: pushed.append((folder, name)) or "there"
     )
     shown = export(run, "--to", "hf", "-o", tmp_path / "model", "--licence", "mit")
     assert "largest difference" in shown.output

@@ -116,7 +116,7 @@ def test_a_backbone_with_its_weights_is_verified_on_bin_files_and_templates(tmp_
     assert "left_out: 1" in shown.stdout
     assert "person_00/lost.jpg" in shown.stderr
     (tmp_path / "text.bin").write_text("hello\n")
-    for given, cause in (("images", "is a folder"), ("text.bin", "is no pickle"), ("none.bin", "not exist")):
+    for given, cause in (("images", "is a folder"), ("text.bin", "a pickle"), ("none.bin", "not exist")):
         with pytest.raises(AssertionError, match=cause):
             run("verify", "test_resnet", "--weights", "weights.pth", "--pairs", given)
     with pytest.raises(AssertionError, match="nothing to verify"):

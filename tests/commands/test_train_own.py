@@ -9,6 +9,7 @@ import signal
 import numpy as np
 import pytest
 import yaml
+from support.own_images import QUICK, small_crops  # noqa: F401
 from support.pictures import stripes
 from typer.testing import CliRunner
 
@@ -20,20 +21,9 @@ from softwarp.training.budget import Pace
 from softwarp.training.own_images import replace_other
 from softwarp.training.train import train_recipe
 
-SMALL = ["model.backbone=test_efficientnet.r160_in1k", "model.pretrained=false", "model.embedding_size=8"]
-QUICK = [*SMALL, "data.workers=0", "evaluation.clustering=false"]
-
 
 def answer(root, folder, *words):
     return CliRunner().invoke(app, ["train", "--data", str(root), "--output", str(folder), *QUICK, *words])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_crops():
-    """The tests' images are small on purpose; enlarged they would take minutes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("softwarp.training.own_recipe.LEAST_CROP", 32)
-        yield
 
 
 @pytest.fixture(scope="module")

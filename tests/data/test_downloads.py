@@ -103,7 +103,7 @@ def test_a_tar_archive_arrives_whole(server, cub, tmp_path):
         "cub",
         tmp_path / "new" / "data",
         address=server.address,
-        md5=md5(cub).upper(),
+        md5=md5(cub),
         progress=lambda *step: steps.append(step),
     )
     assert folder == tmp_path / "new" / "data" / "CUB_200_2011"
@@ -121,8 +121,7 @@ def test_a_zip_archive_arrives_whole(server, tmp_path):
             content.write(path, f"Stanford_Online_Products/{path.relative_to(tmp_path / 'made')}")
         content.writestr("__MACOSX/._junk", "")
     server.content = buffer.getvalue()
-    sha256 = hashlib.sha256(server.content).hexdigest()
-    folder = download("sop", tmp_path / "data", address=server.address, sha256=sha256)
+    folder = download("sop", tmp_path / "data", address=server.address, md5=md5(server.content))
     assert len(read_table("sop", tmp_path / "data").paths) == 5
     assert names(folder.parent) == ["Stanford_Online_Products"]
 
@@ -206,19 +205,12 @@ def test_a_run_killed_while_unpacking_starts_from_the_archive(server, cub, tmp_p
     assert not [name for name in names(tmp_path) if "unpacking" in name or "tgz" in name]
 
 
-@pytest.mark.parametrize("sums", [{"md5": "0" * 32}, {"sha256": "0" * 64}, {}])
+@pytest.mark.parametrize("sums", [{"md5": "0" * 32}, {}])
 def test_a_wrong_checksum_is_refused_and_the_file_dropped(server, cub, tmp_path, sums):
     server.content = cub
-    with pytest.raises(ValueError, match=next(iter(sums), "md5")):
+    with pytest.raises(ValueError, match="md5"):
         download("cub", tmp_path / "data", address=server.address, **sums)
     assert names(tmp_path / "data") == []
-
-
-def test_both_checksums_are_looked_at(server, cub, tmp_path):
-    server.content = cub
-    sha256 = hashlib.sha256(cub).hexdigest()
-    with pytest.raises(ValueError, match="md5"):
-        download("cub", tmp_path / "data", address=server.address, sha256=sha256, md5="0" * 32)
 
 
 def refused(server, tmp_path, content, name="cub"):

@@ -14,7 +14,7 @@ from support.pictures import jpeg, noise
 from support.tiny_runs import PHASE, tiny
 
 import softwarp
-from softwarp.export.check import compare, images_to_check
+from softwarp.export.check import compare_with_torch, images_to_check
 from softwarp.export.formats import (
     describe,
     quantise,
@@ -59,7 +59,7 @@ def untrained(name, side):
 
 
 def test_onnx_finds_the_same_neighbours(run, model, images, onnx_file):
-    check = compare(run_onnx(onnx_file), model, images)
+    check = compare_with_torch(run_onnx(onnx_file), model, images)
     assert 0 < check.difference < 1e-4
     assert check.close()
     assert (check.images, check.same_neighbours) == (108, 108)  # whole classes of twelve
@@ -100,7 +100,7 @@ def test_int8_is_smaller_and_leaves_convolutions_alone(model, images, onnx_file)
     small = quantise(onnx_file)
     assert (small.linear, small.convolutions) == (1, 4)
     assert len(small.content) < len(onnx_file)
-    check = compare(run_onnx(small.content), model, images)
+    check = compare_with_torch(run_onnx(small.content), model, images)
     assert not check.close()
     assert check.difference < 0.1 * check.largest
     assert check.recall[1] == pytest.approx(check.recall[0], abs=0.05)
@@ -109,7 +109,7 @@ def test_int8_is_smaller_and_leaves_convolutions_alone(model, images, onnx_file)
 @pytest.mark.slow
 def test_a_pt2_file_does_the_same_and_holds_the_facts(model, images):
     content = to_torch_export(model)
-    check = compare(run_torch_export(content), model, images)
+    check = compare_with_torch(run_torch_export(content), model, images)
     assert check.close()
     assert check.same_neighbours == check.images
     inside = {"softwarp.json": ""}
@@ -118,9 +118,9 @@ def test_a_pt2_file_does_the_same_and_holds_the_facts(model, images):
 
 
 def test_a_wrong_export_is_noticed(model, images):
-    check = compare(lambda batch: model.network(batch) * 1.001, model, images)
+    check = compare_with_torch(lambda batch: model.network(batch) * 1.001, model, images)
     assert not check.close()
-    flipped = compare(lambda batch: model.network(batch.flip(-1)), model, images)
+    flipped = compare_with_torch(lambda batch: model.network(batch.flip(-1)), model, images)
     assert flipped.same_neighbours < flipped.images
     assert flipped.recall[1] != flipped.recall[0]
 
@@ -131,7 +131,7 @@ def test_without_the_data_random_images_are_used(run, model, tmp_path):
     assert images.labels is None
     assert "random" in images.origin
     assert "elsewhere" in images.origin
-    check = compare(model.network, model, images)
+    check = compare_with_torch(model.network, model, images)
     assert check.recall is None
 
 
@@ -158,7 +158,7 @@ def test_timm_takes_the_backbone(name, theirs, tmp_path):
     model = untrained(name, 64)
     images = images_to_check(tmp_path, model, count=12)
     content = to_timm(model)
-    check = compare(run_timm(content, model), model, images)
+    check = compare_with_torch(run_timm(content, model), model, images)
     assert check.close()
     (tmp_path / "backbone.safetensors").write_bytes(content)
     loaded = timm.create_model(theirs, num_classes=0, checkpoint_path=tmp_path / "backbone.safetensors")
@@ -176,10 +176,10 @@ def test_every_kind_of_backbone_exports_with_any_batch(name, side, tmp_path):
     model = untrained(name, side)
     images = images_to_check(tmp_path, model, count=12)
     content = to_onnx(model)
-    assert compare(run_onnx(content), model, images).close()  # batches of 1 and 11
+    assert compare_with_torch(run_onnx(content), model, images).close()  # batches of 1 and 11
     small = quantise(content)
     assert small.linear >= 1
     if name.startswith("vit"):
         assert small.linear > 40
         assert len(small.content) < 0.4 * len(content)
-    assert compare(run_torch_export(to_torch_export(model)), model, images).close()
+    assert compare_with_torch(run_torch_export(to_torch_export(model)), model, images).close()

@@ -266,6 +266,8 @@ def test_where_the_paper_is_silent_recipes_follow_musgrave(name):
     assert recipe.evaluation.every == every
     assert (recipe.evaluation.patience - 1) * every <= patience < recipe.evaluation.patience * every
     assert "32 x 1" in recipe.paper["differs"]
+    # config_eval: normalize_embeddings: True, for the tester and the ensemble.
+    assert "theirs of every loss are normalised" in recipe.paper["differs"]
     assert ("never judge" in recipe.paper["differs"]) == (name != "cub")  # whose 100 classes divide by four
 
 

@@ -129,7 +129,7 @@ def test_a_table_that_is_held_or_may_not_be_written_is_told(tmp_path, monkeypatc
         table.execute("SELECT * FROM absent")
 
 
-def test_a_setting_that_is_no_json_is_told(tmp_path):
+def test_a_setting_that_is_not_json_is_told(tmp_path):
     filled(tmp_path).store.table.execute("UPDATE settings SET value = '[' WHERE name = 'root'")
     with pytest.raises(ValueError, match=rf"{TABLE} cannot be read.*build the index again"):
         IndexStore(tmp_path)

@@ -65,7 +65,7 @@ def test_more_copies_than_neighbours_are_one_group(tmp_path, monkeypatch):
     assert [group.ids for group in found.groups] == [list(range(1, 71))]
 
 
-def test_removed_images_are_no_duplicates(tmp_path):
+def test_removed_images_are_not_duplicates(tmp_path):
     vectors, _ = planted()
     index = vector_index(tmp_path / "index", vectors)
     gone = index.duplicates().groups[0].ids[1:]
@@ -118,7 +118,7 @@ def test_wrong_labels_come_first_with_the_right_suggestion(tmp_path):
     assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
 
 
-def test_right_labels_are_no_outliers(tmp_path):
+def test_right_labels_are_not_outliers(tmp_path):
     vectors, labels = labelled()
     assert len(vector_index(tmp_path / "index", vectors, labels=labels).outliers()) == 0
 

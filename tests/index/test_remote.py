@@ -149,7 +149,7 @@ def test_filters_are_those_of_an_index(tmp_path, url):
         found(url, query, where="size=1")
 
 
-def test_names_that_are_no_text_are_kept_apart(tmp_path, url):
+def test_names_that_are_not_text_are_kept_apart(tmp_path, url):
     index = Index.create(tmp_path / "index", dimensions=12, distance="euclidean")
     odd = [os.fsdecode(name) for name in (b"\xff\n'.jpg", b"\xfe\n'.jpg", b'"; DROP TABLE photos; --.jpg')]
     index.append(points(3), [NewImage(name, name) for name in odd])

@@ -261,7 +261,7 @@ def test_one_of_several_folders_may_be_the_one_that_is_not_mounted(own, tmp_path
     assert len(index) == 8
 
 
-def test_when_most_images_are_gone_a_word_is_asked_for(own):
+def test_when_most_images_are_gone_it_asks_first(own):
     root, index = own
     empty(root, 12)
     assert index.refresh().removed == 12
@@ -347,7 +347,7 @@ def test_vectors_from_before_that_check_never_give_another_id(tmp_path, monkeypa
         index.nearest(vectors[:rows] * np.float32(3), 9)
 
 
-def test_a_vector_that_is_no_number_is_named(tmp_path):
+def test_a_vector_that_is_not_finite_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"1\.jpg holds NaN"):
         vector_index(tmp_path, np.array([[1, 2], [np.nan, 3]], np.float32))
     with pytest.raises(ValueError, match=r"0\.jpg holds NaN or infinity"):
@@ -518,7 +518,7 @@ def test_a_run_that_was_trained_again_is_noticed(run, glyphs, tmp_path):
         Index.open(index.folder).model()
 
 
-def test_splits_are_no_part_of_a_class(run, glyphs, tmp_path):
+def test_splits_are_not_part_of_a_class(run, glyphs, tmp_path):
     for split, name in (("train", "U+0041"), ("test", "U+0041"), ("test", "U+0042")):
         shutil.copytree(glyphs / name, tmp_path / "images" / split / name)
     index = Index.build(run, tmp_path / "images", tmp_path / "index")

@@ -323,7 +323,7 @@ E2, P2, Y2 = torch.zeros(2, 3), torch.ones(4, 3), torch.tensor([0, 3])
     ("batch", "message"),
     [
         ((torch.zeros(2, 3, 1), P2, Y2), r"embeddings must be \[N, D\]"),
-        ((torch.zeros(2, 5), P2, Y2), "embeddings have 5 dimensions, proxies 3"),
+        ((torch.zeros(2, 5), P2, Y2), r"D = 3, got \[2, 5\].*embedding_size"),
         ((E2, P2, torch.tensor([0])), r"labels must be \[N\] = \[2\]"),
         ((E2, P2, torch.tensor([0, 4])), "labels must be 0 to 3 for 4 classes, got 0 to 4"),
         ((E2, P2, torch.tensor([-1, 0])), "got -1 to 0"),

@@ -6,9 +6,10 @@ import sys
 import pytest
 import torch
 
+from softwarp.commands.evaluate import evaluate
 from softwarp.evaluation import FAMILIES, measure
 from softwarp.metrics import identification_metrics, retrieval_metrics, verification_metrics
-from softwarp.recipe.schema import EvaluationPart
+from softwarp.recipe.phases import EvaluationPart
 from softwarp.tables import METRICS, NUMBER, Metric, Row, factor_of, metric_of, metric_table, names_of
 
 POINTS = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
@@ -42,6 +43,14 @@ def test_every_metric_has_its_row_and_every_row_its_metric():
         family: {name for name, row in METRICS.items() if row.family == family} for family in found
     }
     assert sum(map(len, rows.values())) == len(METRICS) > 30
+
+
+def test_the_help_of_evaluate_defines_what_it_measures():
+    families = (*FAMILIES, "votes")
+    names = [name for name, row in METRICS.items() if row.family in families and row.unit != "count"]
+    assert len(names) > 15
+    defined = {line.split()[0] for line in (evaluate.__doc__ or "").splitlines() if line.strip()}
+    assert {*names} - defined == {"avg_dtp"}  # runs alone have proxies
 
 
 def _row(name):

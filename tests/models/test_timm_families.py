@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.timm_families import FAMILIES, make_small
 
 from softwarp.data.images import test_transform as evaluation_transform
 from softwarp.models.backbones import build_backbone
@@ -15,22 +16,6 @@ from softwarp.models.weights import load_weights
 
 timm = pytest.importorskip("timm")
 
-SMALL_VIT = {"embed_dim": 32, "depth": 1, "num_heads": 2}
-FAMILIES = {  # name -> what makes it small
-    "vit_small_patch14_dinov2": SMALL_VIT,
-    "vit_small_patch14_reg4_dinov2": SMALL_VIT,
-    "vit_small_patch16_dinov3": SMALL_VIT,
-    "vit_base_patch16_siglip_224": SMALL_VIT,
-    "vit_base_patch16_clip_224": SMALL_VIT,
-    "eva02_tiny_patch14_224": SMALL_VIT,
-    "deit_tiny_distilled_patch16_224": SMALL_VIT,
-    "tiny_vit_5m_224": {"embed_dims": (8, 16, 24, 32), "depths": (1, 1, 1, 1), "num_heads": (1, 1, 2, 2)},
-    "convnext_atto": {"depths": (1, 1, 1, 1), "dims": (8, 16, 24, 32)},
-    "swin_tiny_patch4_window7_224": {"embed_dim": 16, "depths": (1, 1, 1, 1), "num_heads": (1, 2, 4, 8)},
-    "test_efficientnet": {},
-    "test_resnet": {},
-    "mobilenetv4_conv_small_035": {},
-}
 SIZES = {  # those that do not read every size
     "vit_small_patch14_dinov2": Sizes(518, 14),
     "vit_small_patch14_reg4_dinov2": Sizes(518, 14),
@@ -51,10 +36,7 @@ CLASS_TOKENS = {name for name in FAMILIES if name.startswith(("vit", "eva", "dei
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """All networks that timm builds are small, and nothing is remembered of them."""
-    create = timm.create_model
-    monkeypatch.setattr(
-        timm, "create_model", lambda name, **options: create(name, **options, **FAMILIES[name])
-    )
+    make_small(monkeypatch)
     sizes_of.cache_clear()
     yield
     sizes_of.cache_clear()

@@ -57,6 +57,18 @@ def test_recipe_and_table_agree(name):
     assert (recipe.data.crop >= 256) == ("†" in row["method"])
 
 
+def test_a_warm_up_that_freezes_batch_norm_where_its_authors_do_not_says_so():
+    """`freeze_backbone` keeps batch norm in evaluation mode, which none of them does for a warm-up alone."""
+    recipes = [read_recipe(find_recipe(name)) for name in CELLS]
+    found = [
+        recipe
+        for recipe in recipes
+        if any(phase.freeze_backbone for phase in recipe.phases) and not recipe.model.freeze_batch_norm
+    ]
+    assert len(found) == 9
+    assert all("during the warm-up there" in recipe.paper["differs"] for recipe in found)
+
+
 @pytest.mark.parametrize(
     ("name", "rate", "epochs", "expected"),
     [

@@ -83,7 +83,7 @@ def test_names_do_no_harm(tmp_path, birds):
     assert not re.search(r"<b>owl", page.text)
 
 
-def test_images_that_are_gone_are_said_so(tmp_path, birds):
+def test_it_says_that_images_are_gone(tmp_path, birds):
     folder = shown_run(tmp_path / "run", tmp_path / "images", birds).folder
     assert "image not found" not in made(tmp_path, folder).text
     (tmp_path / "images" / birds[0].file).unlink()
@@ -171,7 +171,7 @@ def test_a_study_s_folder_is_shown_and_cannot_run_scripts(tmp_path):
     assert [image["class"] for image in page.images] == ["lines"]
 
 
-def test_what_is_no_run_is_named(tmp_path):
+def test_what_is_not_a_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing is not a finished run"):
         made(tmp_path, tmp_path / "nothing")
 

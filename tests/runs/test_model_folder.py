@@ -12,7 +12,7 @@ from support.tiny_runs import PHASE, tiny
 
 import softwarp
 from softwarp.data.glyphs import glyph_images
-from softwarp.export.formats import push, write_model_folder
+from softwarp.export.formats import push_folder, write_model_folder
 from softwarp.runs.model_folder import ModelConfig
 from softwarp.training.train import train_recipe
 
@@ -101,7 +101,7 @@ def test_a_changed_folder_is_refused_by_name(folder):
     softwarp.load(folder)
 
 
-def test_folders_of_before_pool_and_crop_as_they_did(folder):
+def test_older_folders_pool_and_crop_as_they_did(folder):
     config = json.loads((folder / "config.json").read_text())
     assert (config["crop_mode"], config["interpolation"]) == ("center", "bilinear, antialiased")
     expected = softwarp.load(folder).embed(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
@@ -160,7 +160,7 @@ class FakeApi:
 def test_push_makes_a_private_repository_and_uploads_three_files(folder):
     (folder / "notes.txt").write_text("private")
     api = FakeApi()
-    assert push(folder, "user/birds", api) == "https://hub/user/birds"
+    assert push_folder(folder, "user/birds", api) == "https://hub/user/birds"
     made, uploaded = api.calls
     assert made == ("user/birds", {"private": True, "exist_ok": True})
     assert uploaded == {
@@ -176,4 +176,4 @@ def test_a_refused_upload_says_why_and_what_is_kept(folder):
             raise OSError("401 Unauthorized\nlong explanation")
 
     with pytest.raises(OSError, match=r"user/birds.*401 Unauthorized\).*hf auth login"):
-        push(folder, "user/birds", Refusing())
+        push_folder(folder, "user/birds", Refusing())

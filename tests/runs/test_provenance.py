@@ -106,7 +106,7 @@ def test_a_run_begun_under_an_older_rule_does_not_go_on(tmp_path):
     train_recipe(tiny(), tmp_path)  # without resume it is made again
 
 
-def test_a_run_of_before_rules_were_written_down_does_not_go_on(tmp_path):
+def test_a_run_older_than_written_rules_does_not_go_on(tmp_path):
     file = stopped_run(tmp_path) / "environment.json"
     file.write_text(json.dumps({"version": "0.1.0"}))
     with pytest.raises(ValueError, match=r"automatic, .*another folder"):
@@ -139,7 +139,7 @@ def test_a_study_begun_under_an_older_rule_does_not_go_on(tmp_path):
         open_study(tmp_path, {"trials": 5})
 
 
-def test_a_study_of_before_rules_were_written_down_goes_on(tmp_path):
+def test_a_study_older_than_written_rules_goes_on(tmp_path):
     (tmp_path / "study.json").write_text(json.dumps({"trials": 5}))
     open_study(tmp_path, {"trials": 5})
 

@@ -181,7 +181,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"no zip at all" * 100])
-def test_a_checkpoint_that_is_none_is_named_with_its_cure(tmp_path, content):
+def test_a_file_that_is_not_a_checkpoint_is_named_with_its_cure(tmp_path, content):
     run = Run.create(tmp_path, RECIPE)
     (tmp_path / "checkpoint.pt").write_bytes(content)
     with pytest.raises(ValueError, match=r"checkpoint\.pt.*--fresh"):

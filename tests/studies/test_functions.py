@@ -7,7 +7,7 @@ from support.study_rows import ABOUT, row, verdicts
 from support.tiny_runs import tiny
 
 from softwarp.studies import functions
-from softwarp.studies.functions import FUNCTIONS, WARPS, claims_of, draw, recipe_of, table
+from softwarp.studies.functions import FUNCTIONS, WARPS, claims_of, draw, recipe_with, table
 from softwarp.studies.published import TABLE_3, UNSTABLE
 
 HIGH, INSTABLE, AWAY, LOW, COLLAPSE, ROOT, CONVEX, STEADY, CORRELATE, SETTLES, BEST, WARPED = range(12)
@@ -98,7 +98,7 @@ def test_what_the_seeds_cannot_tell_apart_is_undecided(rows):
 
 def test_functions_differ_in_the_loss_alone():
     base = tiny().model_dump(mode="json")
-    recipes = [recipe_of(base, function) for function in (FUNCTIONS | WARPS).values()]
+    recipes = [recipe_with(base, function) for function in (FUNCTIONS | WARPS).values()]
     assert len({recipe.model_dump_json(exclude={"loss"}) for recipe in recipes}) == 1
     assert {recipe.loss.settings["scale"] for recipe in recipes} == {1.0}
     assert len({str(recipe.loss) for recipe in recipes}) == len(recipes)

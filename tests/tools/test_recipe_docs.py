@@ -7,7 +7,8 @@ from pydantic import Field
 from recipe_docs import page, row
 
 from softwarp.recipe.files import find_recipe, read_recipe
-from softwarp.recipe.schema import PARTS, Part
+from softwarp.recipe.part import Part
+from softwarp.recipe.schema import PARTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipe_keys.md").read_text()
 

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 from hypothesis import given
@@ -6,10 +8,12 @@ from support.pictures import pictures
 
 from softwarp.data.sources import load_source
 from softwarp.data.splits import SplitPlan
+from softwarp.models.embedder import Embedder
 from softwarp.recipe.schema import DataPart, ModelPart
 from softwarp.training.budget import (
     Pace,
     Workload,
+    _saving_seconds,
     crops_below,
     fit,
     fit_rest,
@@ -178,3 +182,14 @@ def test_the_pace_is_measured_on_the_model_and_the_images(tmp_path):
     assert found.embed > 0
     assert found.save > 0
     assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_checkpoint_of_adapters_is_timed_at_its_size(tmp_path, monkeypatch):
+    sizes, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (sizes.append(os.fstat(file).st_size), fsync(file)))
+    for adapter in (None, {"rank": 2, "dropout": 0.0}):
+        network = Embedder("test_vit", 8, adapter=adapter)
+        _saving_seconds(network, tmp_path)
+        kept = [each for each in network.parameters() if adapter is None or each.requires_grad]
+        assert sizes[-1] == 4 * 4 * sum(each.numel() for each in kept)  # with the start and two moments
+    assert sizes[1] < sizes[0] / 5

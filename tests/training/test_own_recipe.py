@@ -1,9 +1,11 @@
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from softwarp.data.tables import read_table
 from softwarp.recipe.schema import parse_recipe
+from softwarp.training.choice import trained_as
 from softwarp.training.own_recipe import SAMPLED, crop_size, recipe_for, settings_for
 
 
@@ -92,6 +94,21 @@ def test_another_backbone_pools_and_sees_images_in_its_own_way(tmp_path):
     assert settings(small, "vit_small_patch14_dinov2")[1:3] == (154, 154)
     assert settings(small, "tiny_vit_5m_224") == ("native", 224, 235, "bicubic", "center")
     assert settings(small, "dm_nfnet_f0")[1:] == (160, 177, "bicubic", "squash")
+
+
+@pytest.mark.parametrize(
+    ("backbone", "adapter"),
+    [(name, {"kind": "lora", "rank": 8}) for name in ("test_vit", "tiny_vit_5m_224")]
+    + [(name, None) for name in (None, "test_resnet", "convnext_atto")],
+)
+def test_transformers_have_adapters_and_the_rest_trains_its_own_weights(tmp_path, backbone, adapter):
+    settings = settings_for(draw(tmp_path / "images", 6, 3), protocol="test", backbone=backbone)
+    assert settings["model"].get("adapter") == adapter
+    assert settings["model"]["head_init"] == "pca"
+    recipe = parse_recipe(settings)
+    assert recipe.model.freeze_batch_norm == (adapter is None)  # adapters leave it alone themselves
+    frozen = trained_as(recipe, 0, 0.0).model
+    assert (frozen.adapter, frozen.head) == (None, "none")
 
 
 def test_changes_name_the_backbone_and_have_the_last_word(tmp_path):

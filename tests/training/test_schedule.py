@@ -1,6 +1,6 @@
 import pytest
 
-from softwarp.recipe.schema import Phase
+from softwarp.recipe.phases import Phase
 from softwarp.training.job import State
 from softwarp.training.schedule import factor, warm_up
 

@@ -18,7 +18,8 @@ from softwarp.events import Drawn
 from softwarp.losses import LOSSES, EuclideanSoftmaxLoss, WarpedSoftmaxLoss
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import change_loss, write_out
-from softwarp.recipe.schema import OptimizerPart, parse_recipe
+from softwarp.recipe.phases import OptimizerPart
+from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.result import Counts
 from softwarp.runs.run import Run
 from softwarp.studies.demo import demo_recipes

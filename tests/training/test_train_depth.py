@@ -15,7 +15,8 @@ from softwarp.losses import build_loss
 from softwarp.models.adapters import add_adapters, merged
 from softwarp.models.embedder import Embedder
 from softwarp.models.stages import stage_of
-from softwarp.recipe.schema import OptimizerPart, parse_recipe
+from softwarp.recipe.phases import OptimizerPart
+from softwarp.recipe.schema import parse_recipe
 from softwarp.training.job import build_optimizer
 from softwarp.training.train import train_recipe, training
 

@@ -18,7 +18,8 @@ from softwarp.fair.each_loss import judged_once
 from softwarp.losses import build_loss
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import dump_recipe
-from softwarp.recipe.schema import OptimizerPart, Phase, parse_recipe
+from softwarp.recipe.phases import OptimizerPart, Phase
+from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.result import Counts
 from softwarp.training import train as training
 from softwarp.training.job import build_optimizer

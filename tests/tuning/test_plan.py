@@ -120,7 +120,7 @@ def test_a_search_within_a_budget_trains_what_was_planned(pace, tmp_path, monkey
 
 @pytest.mark.parametrize("words", [("clusters", "--fineness"), ("classify", "q.jpg", "--false-rejection")])
 @pytest.mark.parametrize("value", ["nan", "inf"])
-def test_options_take_no_number_that_is_none(words, value, tmp_path):
+def test_options_refuse_what_is_not_a_finite_number(words, value, tmp_path):
     assert run("index", words[0], tmp_path, *words[1:], value).exit_code == 2
 
 

@@ -62,8 +62,10 @@ def benchmark(
     from softwarp.fair.compare import plan_benchmark, run_benchmark
     from softwarp.report.write import write_report
 
-    named, images = (data, None) if data is None or not _is_images(data) else (None, Path(data))
-    name, recipe = recipe_of_words([*([named] if named else []), *(words or [])], images, "test", depth)
+    place = Path(data or "")
+    images = place if data and (place.is_dir() or place.suffix.lower() == ".csv") else None
+    named = [data] if data and images is None else []
+    name, recipe = recipe_of_words([*named, *(words or [])], images, "test", depth)
     output = output or Path("runs") / ("benchmark" if data is None else f"{name}-benchmark")
     with bars_until_stopped(output) as on_event:
         planned = plan_benchmark(
@@ -103,7 +105,3 @@ def _next(outcome: "Benchmark", recipes: "dict[str, Recipe]", output: Path, imag
         # The features that were judged: at the same crop, and untrained ones if these were.
         return index_command(output / FROZEN / f"seed-{recipes[best.loss].seed}", images, part.depth)
     return shlex.join(["softwarp", "train", str(output / "best.yaml")])
-
-
-def _is_images(data: str) -> bool:
-    return Path(data).is_dir() or Path(data).suffix.lower() == ".csv"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from softwarp.export.check import Check, Images
+    from softwarp.export.check import Check, SampledImages
     from softwarp.export.write import Int8
     from softwarp.inference import EmbeddingModel
 
@@ -87,7 +87,9 @@ def _check_options(
         raise ValueError(f"--to {to.value} writes a {suffix} file, not {output}; rename --output")
 
 
-def _export_file(to: Format, model: "EmbeddingModel", output: Path, images: "Images", *, int8: bool) -> None:
+def _export_file(
+    to: Format, model: "EmbeddingModel", output: Path, images: "SampledImages", *, int8: bool
+) -> None:
     from softwarp.export.write import write_file
 
     written = write_file(model, output, int8=int8, images=images)
@@ -98,7 +100,7 @@ def _export_file(to: Format, model: "EmbeddingModel", output: Path, images: "Ima
 
 
 def _export_folder(
-    model: "EmbeddingModel", output: Path, images: "Images", licence: str | None, name: str | None
+    model: "EmbeddingModel", output: Path, images: "SampledImages", licence: str | None, name: str | None
 ) -> None:
     from softwarp.export import formats
     from softwarp.export.write import write_folder
@@ -107,7 +109,7 @@ def _export_folder(
     _report(write_folder(model, output, lambda draft: load(draft).embed, licence=licence, images=images))
     typer.echo(f"{output}: config.json, model.safetensors, README.md (the model card: read and complete it)")
     if name:
-        typer.echo(f"uploaded to {formats.push(output, name)}")
+        typer.echo(f"uploaded to {formats.push_folder(output, name)}")
     typer.echo(f"next: softwarp.load({name or str(output)!r}).embed([...])")
 
 
@@ -150,6 +152,6 @@ def _say_next(to: Format, model: "EmbeddingModel", output: Path) -> None:
         typer.echo(f"next: onnxruntime.InferenceSession({str(output)!r}).run(None, {{{INPUT!r}: pixels}})")
     elif to is Format.torch_export:
         typer.echo(f"next: torch.export.load({str(output)!r}).module()(pixels)")
-    else:
+    elif to is Format.timm:
         name = timm_name(model)
         typer.echo(f"next: timm.create_model({name!r}, num_classes=0, checkpoint_path={str(output)!r})")

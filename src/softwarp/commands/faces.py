@@ -1,7 +1,5 @@
 """`softwarp faces`: packs faces for training, and draws pairs of people that training holds out."""
 
-import csv
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,15 +71,13 @@ def pairs(
 ) -> None:
     """Draw pairs to verify, of the people that training with --protocol test holds out from this folder."""
     from softwarp.data.packing import draw_pairs
-    from softwarp.files import write_text
+    from softwarp.files import write_csv
 
     table = _table(source, depth)
     if table.pack is not None:
         raise ValueError(f"{source} holds no image files; draw pairs from the folder that it was packed from")
     rows = draw_pairs(table, count=count, folds=folds, seed=seed)
-    text = io.StringIO()
-    csv.writer(text, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *rows])  # quotes odd names
-    write_text(output, text.getvalue())
+    write_csv(output, [COLUMNS, *rows], delimiter="\t")
     drawn = f"{len(rows):,} pairs" + (f" of {count:,} asked for" if len(rows) < count else "")
     say(f"{drawn} in {folds} folds: {output}; verify with --pairs {output} --images {table.root}")
 

@@ -150,10 +150,10 @@ def info(
 ) -> None:
     """Say what an index holds: images, classes, model, kind, folders, size, when it was last changed."""
     from softwarp.index.index import Index
-    from softwarp.index.info import describe
+    from softwarp.index.info import facts_of
 
     whole = Index.open(index)
-    about = describe(whole)
+    about = facts_of(whole)
     if as_json:
         import json
 
@@ -206,7 +206,7 @@ for insight in ("duplicates", "outliers", "classify", "clusters"):
 
 
 def _told(about: dict[str, Any]) -> dict[str, str]:
-    """What `describe` returns, in words."""
+    """What `facts_of` returns, in words."""
     size = about["bytes"] / 2**20
     return {
         "index": about["index"],

@@ -10,6 +10,7 @@ import typer
 from softwarp.commands.columns import print_columns
 from softwarp.commands.index_progress import opened
 from softwarp.commands.options import IndexFolder, finite
+from softwarp.files import write_csv
 
 if TYPE_CHECKING:
     from softwarp.index.classify import Calibration
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
     from softwarp.report.page import Group as Section
     from softwarp.report.page import Tile
 
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # heads and rows
+Listing = tuple[Sequence[str], Sequence[Sequence[str]]]  # heads and rows
 
 SHOWN = 20  # rows of a table
-SECTIONS = 200  # of a page
-TILES = 48  # of a section
+SECTIONS = 200  # sections of a page
+TILES = 48  # pictures of a section
 
-Csv = Annotated[Path | None, typer.Option("--csv", help="Write all rows to this file.")]
+CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write all rows to this file.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page with the images.")]
-Neighbours = Annotated[int, typer.Option("-k", min=1, help="Number of neighbours that count.")]
+NeighbourCount = Annotated[int, typer.Option("-k", min=1, help="Number of neighbours that count.")]
 
 
 def duplicates(
@@ -39,7 +40,7 @@ def duplicates(
             "Default: half the upper quartile of distances to the nearest image.",
         ),
     ] = None,
-    csv: Csv = None,
+    csv: CsvFile = None,
     html: Html = None,
 ) -> None:
     """List groups of images that are nearly the same."""
@@ -59,11 +60,11 @@ def duplicates(
 
 def clusters(
     folder: IndexFolder,
-    k: Neighbours = 10,
+    k: NeighbourCount = 10,
     fineness: Annotated[
         float, typer.Option(min=0.01, callback=finite, help="Larger: more groups, and smaller ones.")
     ] = 4.0,
-    csv: Csv = None,
+    csv: CsvFile = None,
     html: Html = None,
 ) -> None:
     """Sort images into groups that look alike, whatever their labels."""
@@ -80,7 +81,7 @@ def clusters(
     _close(summary, csv, html)
 
 
-def outliers(folder: IndexFolder, k: Neighbours = 10, csv: Csv = None, html: Html = None) -> None:
+def outliers(folder: IndexFolder, k: NeighbourCount = 10, csv: CsvFile = None, html: Html = None) -> None:
     """List images that are likely mislabelled: their neighbours have another label."""
     with opened(folder, "nothing is written") as (index, on_event):
         found = index.outliers(k, on_event=on_event)
@@ -109,7 +110,7 @@ def outliers(folder: IndexFolder, k: Neighbours = 10, csv: Csv = None, html: Htm
 def classify(
     folder: IndexFolder,
     queries: Annotated[list[Path], typer.Argument(metavar="QUERY", help="Images to name the class of.")],
-    k: Neighbours = 10,
+    k: NeighbourCount = 10,
     false_rejection: Annotated[
         float,
         typer.Option(
@@ -125,7 +126,7 @@ def classify(
             help="Instead: share of images of unknown classes that may be given a class.",
         ),
     ] = None,
-    csv: Csv = None,
+    csv: CsvFile = None,
     html: Html = None,
 ) -> None:
     """Name the class of images by their neighbours, or say that it is none of the index's classes.
@@ -183,7 +184,7 @@ def _errors(calibration: "Calibration") -> str:
     )
 
 
-def _members(found: "Groups") -> Table:
+def _members(found: "Groups") -> Listing:
     """A row per image."""
     rows = [
         (str(each.group), f"{each.distance:.4f}", each.label or "", str(each.id), each.path) for each in found
@@ -191,7 +192,7 @@ def _members(found: "Groups") -> Table:
     return ("group", "distance", "class", "id", "image"), rows
 
 
-def _sizes(index: "Index", groups: Sequence["ImageGroup"]) -> Table:
+def _sizes(index: "Index", groups: Sequence["ImageGroup"]) -> Listing:
     """A row per group: its size, its most frequent label and its most typical image."""
     items = {item.id: item for item in index.items}
     rows = []
@@ -234,17 +235,8 @@ def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int)
 
 
 def _write_csv(path: Path | None, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    import csv
-    import io
-
-    from softwarp.files import atomic_write
-
-    if path is None:
-        return
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([heads, *rows])
-    with atomic_write(path) as file:
-        file.write(text.getvalue().encode("utf-8", "surrogateescape"))  # names need not be UTF-8
+    if path is not None:
+        write_csv(path, [heads, *rows])
 
 
 def _neighbours(index: "Index", number: int, k: int) -> tuple[list[int], list[float]]:

@@ -43,9 +43,8 @@ def recipes(
     from softwarp.recipe.files import find_recipe, read_recipe, recipe_names
 
     heads = [Column(head, no_wrap=head in ("recipe", "loss"), overflow="fold") for head in HEADS]
-    listed = Table(
-        *heads, box=None, pad_edge=False, padding=(0, 1, 0, 0), caption=CAPTION
-    )  # all names fit 80 columns
+    # All names fit 80 columns.
+    listed = Table(*heads, box=None, pad_edge=False, padding=(0, 1, 0, 0), caption=CAPTION)
     for name in recipe_names():
         recipe = read_recipe(find_recipe(name))
         epochs = "+".join(str(phase.epochs) for phase in recipe.phases)

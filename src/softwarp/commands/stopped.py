@@ -12,13 +12,9 @@ from softwarp.memory import freed_memory_kept
 STOPPED = 130  # the exit code after Ctrl-C
 NOTHING = "nothing was changed"
 # What is left behind. The same command resumes it, or starts over.
-RESUMED = {
-    "train": "what is finished is kept",
+TRAINS = ("train", "benchmark", "reality-check", "study", "demo")
+RESUMED = dict.fromkeys(TRAINS, "what is finished is kept") | {
     "tune": "trials that are finished are kept",
-    "benchmark": "what is finished is kept",
-    "reality-check": "what is finished is kept",
-    "study": "what is finished is kept",
-    "demo": "what is finished is kept",
     "embed": "what is embedded is kept",
     "index": "the index is whole, and what is finished is kept",
     "data cub": "what has arrived is kept",

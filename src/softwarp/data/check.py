@@ -25,7 +25,7 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Group:
+class ClassGroup:
     """The classes that train, or that are judged: their names and number of images."""
 
     classes: tuple[str, ...]
@@ -40,8 +40,8 @@ class Prospect:
     """
 
     split: Judged
-    trained: Group | None
-    judged: Group | None
+    trained: ClassGroup | None
+    judged: ClassGroup | None
     refusal: str | None
     protocol: str = ""
     note: str = ""
@@ -130,9 +130,9 @@ def sizes(table: ImageTable) -> dict[str, int]:
     return dict(zip(table.names, counts.tolist(), strict=True))
 
 
-def _group(table: ImageTable, items: Positions) -> Group:
+def _group(table: ImageTable, items: Positions) -> ClassGroup:
     classes = np.unique(table.labels[items]).tolist()
-    return Group(tuple(table.names[label] for label in classes), len(items))
+    return ClassGroup(tuple(table.names[label] for label in classes), len(items))
 
 
 def _unusable(table: ImageTable, broken: Sequence[Broken], division: Division) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from softwarp.data.readers import SPLIT_NAMES
-from softwarp.data.walk import above, some
+from softwarp.data.walk import folders_above, some
 from softwarp.files import printable
 
 DEEPEST = 3  # levels that a note offers
@@ -96,7 +96,7 @@ def nesting_notes(classes: Sequence[str]) -> list[str]:
             "but a camera, a day or the like, choose a --depth above it"
         )
     known = {*classes}
-    mixed = sorted({up for name in classes for up in above(name) if up in known})
+    mixed = sorted({up for name in classes for up in folders_above(name) if up in known})
     if mixed:
         notes.append(
             f"folders with images and with classes inside, each a class of its own: {len(mixed):,} "

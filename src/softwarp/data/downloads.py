@@ -71,7 +71,6 @@ def download(
     *,
     progress: Report | None = None,
     address: str | None = None,
-    sha256: str | None = None,
     md5: str | None = None,
 ) -> Path:
     """Return the data set's folder in `to`, downloaded and unpacked unless it is already there.
@@ -81,18 +80,16 @@ def download(
 
     Args:
         address: of a mirror with the same archive.
-        sha256: expected checksum, instead of the known one.
-        md5: the same.
+        md5: the archive's, instead of the known one.
     """
     known = _archive(name)
     if is_there(name, to):
         return to / known.folder
-    sums = {kind: each for kind, each in (("sha256", sha256), ("md5", md5)) if each} or {"md5": known.md5}
     report = progress or (lambda step, done, total: None)
     to.mkdir(parents=True, exist_ok=True)
     archive = to / known.file
     if archive.exists():
-        _verify(archive, sums, report)
+        _verify(archive, md5 or known.md5, report)
     else:
         part = archive.with_name(archive.name + ".part")
         if part.is_symlink():
@@ -101,7 +98,7 @@ def download(
             )
         _fetch(address or known.address, part, report)
         try:
-            _verify(part, sums, report)
+            _verify(part, md5 or known.md5, report)
         except ValueError:
             part.unlink()  # resuming it could never succeed
             raise
@@ -167,19 +164,18 @@ def _extent(response: Any, have: int) -> tuple[int, int | None]:
     return 0, int(length) if length else None  # a server without ranges sends the whole file
 
 
-def _verify(file: Path, sums: dict[str, str], report: Report) -> None:
-    for kind, expected in sums.items():
-        digest, done, total = hashlib.new(kind, usedforsecurity=False), 0, file.stat().st_size
-        with file.open("rb") as content:
-            while chunk := content.read(CHUNK):
-                digest.update(chunk)
-                done += len(chunk)
-                report("verifying", done, total)
-        if digest.hexdigest() != expected.lower():
-            raise ValueError(
-                f"{file} has {kind} {digest.hexdigest()} instead of {expected}: it is damaged or a different "
-                "file; remove it if it is still there and run again"
-            )
+def _verify(file: Path, expected: str, report: Report) -> None:
+    digest, done, total = hashlib.md5(usedforsecurity=False), 0, file.stat().st_size
+    with file.open("rb") as content:
+        while chunk := content.read(CHUNK):
+            digest.update(chunk)
+            done += len(chunk)
+            report("verifying", done, total)
+    if digest.hexdigest() != expected:
+        raise ValueError(
+            f"{file} has md5 {digest.hexdigest()} instead of {expected}: it is damaged or a different "
+            "file; remove it if it is still there and run again"
+        )
 
 
 def _unpack(name: str, archive: Path, to: Path, report: Report) -> None:

@@ -5,7 +5,6 @@ mean 0 and length 1, are closer than NEAR. Most resized and re-encoded copies of
 that, and any two different photographs are much further apart.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
+from softwarp.data.decode import digest_of
 from softwarp.data.readers import ImageTable
 
 SIDE = 16
@@ -21,7 +21,7 @@ FLAT = 3.0  # grey levels: images with a smaller deviation show nothing that cou
 NEIGHBOURS = 9  # images looked at for each image, which is one of them itself
 DIRECTIONS = 12  # neighbours are searched along these; distances are never larger there
 
-Pair = tuple[str, str]
+CopyPair = tuple[str, str]
 
 
 class Looks:
@@ -32,7 +32,7 @@ class Looks:
         self.small = np.zeros((count if deep else 0, SIDE * SIDE), np.uint8)
 
     def add(self, position: int, content: bytes, image: Image.Image) -> None:
-        self.digests[position] = hashlib.blake2b(content, digest_size=16).digest()
+        self.digests[position] = digest_of(content)
         if len(self.small):
             grey = image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
             self.small[position] = np.asarray(grey).reshape(-1)
@@ -42,8 +42,8 @@ class Looks:
 class Copies:
     """Pairs of copies, by path: under two labels, in two splits; and how many more there are."""
 
-    labels: list[Pair] = field(default_factory=list)
-    splits: list[Pair] = field(default_factory=list)
+    labels: list[CopyPair] = field(default_factory=list)
+    splits: list[CopyPair] = field(default_factory=list)
     others: int = 0  # pairs of one label and one split
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from softwarp.data.classes import class_of, nesting_notes, split_folders, splits_in_classes
 from softwarp.data.decode import SUFFIXES
 from softwarp.data.readers import SPLIT_NAMES, ImageTable, named_table
-from softwarp.data.walk import Tree, above, is_text, read_tree, some
+from softwarp.data.walk import Tree, folders_above, is_text, read_tree, some
 
 
 def read_folder(root: Path, depth: int | None = None) -> ImageTable:
@@ -72,17 +72,17 @@ def _refuse_splits_in_classes(root: Path, names: Sequence[str]) -> None:
             "named after splits. Put class folders into them, like train/CLASS/IMAGE; or rename them, if "
             "they are classes"
         )
-    above = place.count("/") + 1
+    level = place.count("/") + 1
     raise ValueError(
         f"{root}: {some([f'{place}/{split}' for split in splits])} are named after splits, but not at the "
         f"top. Give {root / place} if it holds the data, or move them up, like train/CLASS/IMAGE; "
-        f"--depth {above} takes {place} as a class"
+        f"--depth {level} takes {place} as a class"
     )
 
 
 def _empty(tree: Tree, images: Sequence[str]) -> list[str]:
     """The outermost folders without images in them or below."""
-    filled = {folder for path in images for folder in above(path)}
+    filled = {folder for path in images for folder in folders_above(path)}
     empty = [path for path in tree.folders if path not in filled and is_text(path)]
     return [path for path in empty if "/" not in path or path.rpartition("/")[0] in filled]
 
@@ -120,7 +120,7 @@ def _top(path: str) -> str:
 
 def _not_text(path: str) -> str:
     """The outermost folder, or the file, whose name is not UTF-8."""
-    return next(place for place in (*above(path), path) if not is_text(place))
+    return next(place for place in (*folders_above(path), path) if not is_text(place))
 
 
 def _words(name: str) -> set[str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from softwarp.data.decode import as_rgb, decode_image, read_image
 
 Picture = Path | str | bytes | bytearray | memoryview | Image.Image | NDArray[Any]
-CHANNELS = {3: "RGB", 4: "RGBA"}
+CHANNELS = (1, 3, 4)  # of arrays: grey, RGB, RGBA
 
 
 class GivenImages:
@@ -101,10 +101,10 @@ def _check_array(image: NDArray[Any], place: int) -> None:
             f"image {place} is an array of {image.dtype}; give bytes 0..255 (uint8): {hint}, if it holds "
             + {"f": "0..1", "b": "0 and 1"}.get(image.dtype.kind, "whole numbers of that range")
         )
-    if image.ndim == 3 and image.shape[2] not in (1, *CHANNELS) and image.shape[0] in (1, *CHANNELS):
+    if image.ndim == 3 and image.shape[2] not in CHANNELS and image.shape[0] in CHANNELS:
         raise ValueError(
             f"image {place} has shape {shape}, channels first; give [H, W, channels]: "
             "numpy.moveaxis(image, 0, -1)"
         )
-    if image.ndim not in (2, 3) or 0 in shape or (image.ndim == 3 and image.shape[2] not in (1, *CHANNELS)):
+    if image.ndim not in (2, 3) or 0 in shape or (image.ndim == 3 and image.shape[2] not in CHANNELS):
         raise ValueError(f"image {place} has shape {shape}; give [H, W], [H, W, 3] or [H, W, 4]")

@@ -1,12 +1,10 @@
 """A DataFrame, or paths and labels -> a CSV file of images."""
 
-import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from softwarp.files import write_text
+from softwarp.files import write_csv
 
 COLUMNS = ("path", "label", "split")
 
@@ -17,10 +15,7 @@ def write_list(data: Any, file: Path) -> Path:
     A column split, or a third sequence, may say train, validation or test.
     """
     columns = _columns(data)
-    rows = list(zip(*columns.values(), strict=True))
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([tuple(columns), *rows])
-    write_text(file, text.getvalue())
+    write_csv(file, [tuple(columns), *zip(*columns.values(), strict=True)])
     return file
 
 

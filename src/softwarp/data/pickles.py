@@ -47,7 +47,7 @@ def read_plain_pickle(content: bytes) -> Any:
     except UnicodeError:
         raise ValueError("the pickle is damaged: its text cannot be decoded") from None
     except (IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"this is no pickle, or it is damaged ({type(error).__name__})") from None
+        raise ValueError(f"this is not a pickle, or it is damaged ({type(error).__name__})") from None
 
 
 def _run(content: bytes) -> Any:

@@ -166,7 +166,7 @@ def _rows(file: Path, columns: int, *, head: int = 0) -> list[list[str]]:
     """The words of each line of an annotation file; the last column takes the rest."""
     if not file.exists():
         raise FileNotFoundError(f"{file} is missing; unpack the data set's annotations there")
-    # str.splitlines and str.split would also cut at U+2028 and the like, which names may contain
+    # str.splitlines and str.split would also cut at U+2028 and the like, which names may contain.
     lines = ((number, line.strip()) for number, line in enumerate(_text(file).split("\n"), start=1))
     rows = [(number, re.split("[ \t]+", line, maxsplit=columns - 1)) for number, line in lines if line][head:]
     wrong = next((number for number, row in rows if len(row) != columns), None)

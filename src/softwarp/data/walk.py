@@ -78,10 +78,10 @@ def is_text(name: str) -> bool:
     return True
 
 
-def above(path: str) -> list[str]:
+def folders_above(path: str) -> list[str]:
     """Return the folders around a file or folder, from the outermost.
 
-    >>> above("Fruit/Apple/Gala")
+    >>> folders_above("Fruit/Apple/Gala")
     ['Fruit', 'Fruit/Apple']
     """
     folders = path.split("/")

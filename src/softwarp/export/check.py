@@ -21,7 +21,7 @@ TOLERANCE = 1e-4  # of the largest coordinate, or of one; float32 differs by 1e-
 
 
 @dataclass(frozen=True)
-class Images:
+class SampledImages:
     """Bytes [N, channels, crop, crop], their classes, and where they come from; random ones have no class."""
 
     pixels: Tensor
@@ -49,24 +49,24 @@ class Check:
         return self.difference <= TOLERANCE * max(1.0, self.largest)
 
 
-def images_to_check(run: Path | str, model: "EmbeddingModel", *, count: int) -> Images:
+def images_to_check(run: Path | str, model: "EmbeddingModel", *, count: int) -> SampledImages:
     """Return images of the run's evaluated classes, about `count` in whole classes; else random ones."""
     try:
         return _of_run(Run(Path(run)), count)
     except (OSError, ValueError) as error:
         shape = (count, model.network.backbone.in_channels, model.crop, model.crop)
         random = torch.randint(256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-        return Images(random, None, f"random images, because {str(error).splitlines()[0]}")
+        return SampledImages(random, None, f"random images, because {str(error).splitlines()[0]}")
 
 
-def _of_run(run: Run, count: int) -> Images:
+def _of_run(run: Run, count: int) -> SampledImages:
     recipe = run.recipe()
     source = load_source(recipe.data.uncached(), recipe.evaluation.plan())
     if not len(source.query_labels):
         raise ValueError("the run trained on all classes")
     items = _whole_classes(source.query_labels, count)
     batch = source.queries.__getitems__([(item, 0) for item in items.tolist()])
-    return Images(batch.images, batch.labels, f"{source.query_items.role} images of the run's data")
+    return SampledImages(batch.images, batch.labels, f"{source.query_items.role} images of the run's data")
 
 
 def _whole_classes(labels: Tensor, count: int) -> Tensor:
@@ -80,7 +80,7 @@ def _whole_classes(labels: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def compare(forward: Forward, model: "EmbeddingModel", images: Images) -> Check:
+def compare_with_torch(forward: Forward, model: "EmbeddingModel", images: SampledImages) -> Check:
     """Return how far the embeddings of `forward` are from the model's; batches of 1 and more are tried."""
     expected = model.embed(images.pixels)
     batches = [images.pixels[:1], *images.pixels[1:].split(BATCH)]

@@ -208,7 +208,7 @@ def write_model_folder(folder: Path, run: Run, model: "EmbeddingModel", *, licen
     write_json(folder / CONFIG, config.model_dump(mode="json", by_alias=True))  # last: it makes it a model
 
 
-def push(folder: Path, name: str, api: "HfApi | None" = None) -> str:
+def push_folder(folder: Path, name: str, api: "HfApi | None" = None) -> str:
     """Upload a folder to `user/name` on the hub and return its address; a new repository is private."""
     from huggingface_hub import HfApi
 

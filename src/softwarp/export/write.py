@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from softwarp.export.check import Check, Images, compare, images_to_check
+from softwarp.export.check import Check, SampledImages, compare_with_torch, images_to_check
 from softwarp.export.formats import (
     FORMATS,
     Forward,
     Quantised,
     format_of,
-    push,
+    push_folder,
     quantise,
     run_onnx,
     write_model_folder,
@@ -54,7 +54,7 @@ def write_file(
     *,
     int8: bool = False,
     check: bool = True,
-    images: Images | None = None,
+    images: SampledImages | None = None,
 ) -> Exported:
     """Return what was written to a file, in the format of its suffix; one that is not torch's is not written.
 
@@ -71,7 +71,9 @@ def write_file(
     if int8:
         quantised, whole = quantise(content), len(content)
         content = quantised.content
-        small = Int8(quantised, whole, compare(run_onnx(content), model, images) if images else None)
+        small = Int8(
+            quantised, whole, compare_with_torch(run_onnx(content), model, images) if images else None
+        )
     with atomic_write(file) as output:
         output.write(content)
     return Exported(file, len(content), checked, small)
@@ -83,7 +85,7 @@ def write_folder(
     read: Callable[[Path], Forward],
     *,
     licence: str | None = None,
-    images: Images | None = None,
+    images: SampledImages | None = None,
 ) -> Check | None:
     """Write a folder in Hugging Face form, and return how near what `read` makes of it is to torch.
 
@@ -104,7 +106,7 @@ def upload(model: "EmbeddingModel", name: str, *, licence: str | None = None) ->
     """Write a folder in Hugging Face form, upload it to `user/name` and return its address."""
     with TemporaryDirectory() as draft:
         write_model_folder(Path(draft), run_of(model), _on_cpu(model), licence=licence)
-        return push(Path(draft), name)
+        return push_folder(Path(draft), name)
 
 
 def run_of(model: "EmbeddingModel") -> Run:
@@ -114,9 +116,9 @@ def run_of(model: "EmbeddingModel") -> Run:
     return Run(model.folder)
 
 
-def refuse_other(place: Path, forward: Forward, model: "EmbeddingModel", images: Images) -> Check:
+def refuse_other(place: Path, forward: Forward, model: "EmbeddingModel", images: SampledImages) -> Check:
     """Return how near the embeddings of `forward` are to torch's; a ValueError if that is not rounding."""
-    check = compare(forward, model, images)
+    check = compare_with_torch(forward, model, images)
     if not check.close():
         raise ValueError(f"{place} does not do what torch does: {check.figures()}; nothing was written")
     return check

@@ -18,10 +18,10 @@ class Templates:
     """
 
     images: Store
-    template: NDArray[np.int64]  # of each image: a place in `names`
-    media: NDArray[np.int64]  # of each image: a photograph or a video
+    template: NDArray[np.int64]  # each image's template: a place in `names`
+    media: NDArray[np.int64]  # each image's photograph or video
     names: tuple[str, ...]
-    people: tuple[str, ...]  # of each template; empty if the list does not say
+    people: tuple[str, ...]  # each template's person; empty if the list names none
     gallery: NDArray[np.int64]
     probes: NDArray[np.int64]
 

@@ -17,7 +17,7 @@ from softwarp.metrics import identification_metrics, pair_distances, verificatio
 FOLDS = 10
 FARS = (1e-1, 1e-2, 1e-3)
 PAIRS_AT_ONCE = 1 << 16  # the two sides of IJB's 15 million pairs would take 30 GB each
-RARE_FARS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # for the millions of pairs of IJB
+RARE_FARS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # IJB has millions of pairs
 Advance = Callable[[int], None]
 
 
@@ -137,9 +137,8 @@ def verify_templates(
         (first, second), same = pairs[0].T, pairs[1]
         distances = _distances(pooled, first, second, model.distance)
         fars = [far for far in RARE_FARS if far * np.sum(~same) >= 1]  # fewer pairs cannot show this rate
-        found = verification_metrics(
-            distances, same, folds=2, fars=fars
-        )  # what depends on folds is not shown
+        # What depends on the folds is not shown.
+        found = verification_metrics(distances, same, folds=2, fars=fars)
         metrics |= {name: value for name, value in found.items() if name.startswith("tar@") or name == "auc"}
     if len(templates.gallery) and len(templates.probes):
         if not templates.people:

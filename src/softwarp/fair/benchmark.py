@@ -105,7 +105,7 @@ def read_benchmark(
         repeats = None
         if not any(outcome["blew_up"] for outcome in outcomes):
             repeats = summarise([Run(place).result() for place in places])
-            write_repeats(folder / name, repeats)  # for `softwarp compare`
+            write_repeats(folder / name, repeats)  # `softwarp compare` reads it
             classes[name] = [outcome["classes"] for outcome in outcomes]
         blew_up = next((outcome["blew_up"] for outcome in outcomes if outcome["blew_up"]), "")
         title = card_of(recipe.loss.name).title

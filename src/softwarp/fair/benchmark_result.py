@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 METRIC = "map@r"  # searched and compared by
 METRICS = (METRIC, "recall@1", "r_precision")
-LATE = 0.8  # of the trials: a best one that came later may not be the best there is
+LATE = 0.8  # share of the trials: if the best one came later, more trials may find a better one
 SEARCHED = (3, 10, 30)  # numbers of trials whose best is shown
 
 MARKS = (
@@ -35,7 +35,7 @@ class BenchmarkEntry(BaseModel):
     mean: dict[str, float]
     deviation: dict[str, float]
     seeds: dict[str, tuple[float, ...]]  # the value of each seed
-    seconds: float  # of one training
+    seconds: float  # what one training took
     blew_up: str = ""  # the message
 
 
@@ -65,7 +65,7 @@ class Benchmark(BaseModel):
     entries: tuple[BenchmarkEntry, ...]
     pairs: tuple[Pair, ...]
     frozen: Frozen | None = None  # earlier versions had none
-    recipe: dict[str, Any]  # of the first loss, before the search
+    recipe: dict[str, Any]  # the first loss's, before the search
     data_sha256: str
     environment: dict[str, Any]
 

@@ -21,7 +21,7 @@ from softwarp.tuning.plan import Asked, Recipes, StudyPlan, Trainings, batch_lin
 from softwarp.tuning.search import judged_recipe, room_to_search
 from softwarp.tuning.space import with_settings
 
-TRIALS = 10  # unless said otherwise
+TRIALS = 10  # the default
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 from softwarp.metrics import bootstrap_means
 from softwarp.runs.repeats import holm, t_interval, t_test
 
-LEVEL = 0.05  # of significance
-SAMPLES = 10_000  # of the bootstrap over classes, or more for many pairs
+LEVEL = 0.05  # level of significance
+SAMPLES = 10_000  # draws of the bootstrap over classes; many pairs get more
 Interval = tuple[float, float]
 Classes = Mapping[str, tuple[float, int]]  # the mean of each class, and of how many queries it is
 
@@ -33,7 +33,7 @@ class Pair(BaseModel):
     over_classes: Interval  # bootstrap over test classes
     p_seeds: float | None
     p_classes: float
-    classes: int | None = None  # that were drawn from; earlier versions did not say
+    classes: int | None = None  # how many were drawn from; earlier versions did not say
 
     @property
     def marks(self) -> str:

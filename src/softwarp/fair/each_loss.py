@@ -48,7 +48,9 @@ def recipe_for_each(recipe: Recipe, losses: Sequence[str]) -> dict[str, Recipe]:
     settings["batches"] = _batches_for_all(recipe, losses)
     found = {}
     for name in losses:
-        other = next(each for each in LOSSES if each != name)  # from another, so that all get their defaults
+        other = next(
+            each for each in LOSSES if each != name
+        )  # changed from another loss, each gets its defaults
         changed = change_loss({**settings, "loss": {"name": other}}, name)
         if recipe.loss.proxy_init and _one_vector_per_class(name):
             changed["loss"]["proxy_init"] = recipe.loss.proxy_init

@@ -18,8 +18,8 @@ from softwarp.tuning.cost import TrainingKind
 from softwarp.tuning.plan import Asked, Recipes, StudyPlan, batch_line
 from softwarp.tuning.search import check_steps, fold_runs
 
-TRIALS = 50  # unless said otherwise, as in the paper
-COMPLETE_SIZE = 512  # of the complete model's embeddings, as in the paper
+TRIALS = 50  # the default, as in the paper
+COMPLETE_SIZE = 512  # dimensions of the complete model's embeddings, as in the paper
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ class RealityEntry(BaseModel):
     on_bounds: dict[str, str]  # those of them that are at the lower or upper end of their range
     validation: float | None  # mean over folds of what it found
     course: tuple[float, ...] = ()  # the best value after each trial of the search
-    epochs: tuple[int, ...] = ()  # of the complete model, by phase
-    values: dict[str, dict[str, tuple[float, ...]]] = {}  # by category and metric, of each reproduction
+    epochs: tuple[int, ...] = ()  # those of the complete model, by phase
+    values: dict[str, dict[str, tuple[float, ...]]] = {}  # each reproduction's, by category and metric
     mean: dict[str, dict[str, float]] = {}
     interval: dict[str, dict[str, tuple[float, float]]] = {}  # 95%, Student's t over reproductions
     blew_up: str = ""
@@ -49,11 +49,11 @@ class RealityCheck(BaseModel):
     trials: int
     reproductions: int
     folds: int
-    sizes: dict[str, int]  # of the embeddings, by category
-    classes: Counts  # of the complete models
+    sizes: dict[str, int]  # dimensions of the embeddings, by category
+    classes: Counts  # those of the complete models
     images: Counts
     entries: tuple[RealityEntry, ...]
-    recipe: dict[str, Any]  # of the first loss, before the search
+    recipe: dict[str, Any]  # the first loss's, before the search
     data_sha256: str
     environment: dict[str, Any]
 

@@ -1,14 +1,12 @@
 """Corrected labels of an index: a CSV file beside it; `softwarp serve` writes it, `index apply` reads it."""
 
 import csv
-import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from softwarp.data.trees import absolute, name_of
-from softwarp.files import atomic_write, locked_file
+from softwarp.files import locked_file, write_csv
 from softwarp.index.index import Index
 
 COLUMNS = ("path", "label")
@@ -40,7 +38,9 @@ class Corrections:
         with locked_file(self._lock):
             labels = self.read()
             labels.pop(path, None)
-            _write(self.path, labels if label is None else labels | {path: label})
+            labels |= {} if label is None else {path: label}
+            # Quoted, as names may hold a \r.
+            write_csv(self.path, [COLUMNS, *labels.items()], quoting=csv.QUOTE_ALL)
 
 
 def beside(folder: Path) -> Path:
@@ -98,11 +98,3 @@ def _add(labels: dict[str, str], path: str | None, label: str | None, place: str
         raise ValueError(f"{place}: path and label must not be empty")
     if labels.setdefault(path, label.strip()) != label.strip():
         raise ValueError(f"{place}: {path} has another label further up; keep one of them")
-
-
-def _write(file: Path, labels: Mapping[str, str]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)  # names may hold a \r
-    writer.writerows([COLUMNS, *labels.items()])
-    with atomic_write(file) as output:
-        output.write(text.getvalue().encode("utf-8", "surrogateescape"))  # names need not be UTF-8

@@ -14,7 +14,7 @@ class IndexedImage:
     id: int
     path: str  # relative to the index's root, with forward slashes; absolute outside of it
     label: str | None  # the name of its class
-    digest: str  # of the file's content
+    digest: str  # a hash of the file's content
 
     @classmethod
     def of(cls, row: StoredImage) -> "IndexedImage":

@@ -7,7 +7,7 @@ from softwarp.index.index import Index
 from softwarp.index.table import TABLE
 
 
-def describe(index: Index) -> dict[str, Any]:
+def facts_of(index: Index) -> dict[str, Any]:
     """Return counts, model, kind, folders, size and time of an index, ready for JSON."""
     classes = index.store.classes()
     changed = (index.folder / TABLE).stat().st_mtime

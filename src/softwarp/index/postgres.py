@@ -29,7 +29,7 @@ class Postgres:
         options = dict(parse_qsl(parts.query))
         self.name = options.pop("table", "softwarp")
         if not re.fullmatch(r"\w{1,50}", self.name):
-            raise ValueError(f"{self.name!r} is no name of a table; use up to 50 letters, digits and _")
+            raise ValueError(f"{self.name!r} cannot name a table; use up to 50 letters, digits and _")
         self.address = f"{parts.scheme}://{parts.hostname or ''}{parts.path}?table={self.name}"
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
         self._pgvector, self._sql = pgvector, psycopg.sql

@@ -11,7 +11,7 @@ from softwarp.index.images import IndexedImage
 from softwarp.index.rows import Vectors
 
 SCROLLED = 10_000  # stamps that are read at a time
-WIDER = 4  # when a glob leaves too few, this many times as many are asked for
+WIDER = 4  # factor by which more are asked for where a glob leaves too few
 FIELDS = ["path", "class", "digest"]
 
 

@@ -87,6 +87,6 @@ def parse_where(where: str | Sequence[str]) -> list[tuple[str, str]]:
     for condition in [where] if isinstance(where, str) else where:
         name, separator, value = condition.partition("=")
         if not separator or name not in ("class", "path"):
-            raise ValueError(f"{condition!r} is no filter; write class=NAME or path=GLOB")
+            raise ValueError(f"{condition!r} is not a filter; write class=NAME or path=GLOB")
         pairs.append((name, value))
     return pairs

@@ -189,7 +189,8 @@ def telling(remote: Remote) -> Iterator[None]:
 def _connect(url: str) -> Remote:
     scheme = url.partition("://")[0]
     if scheme not in DATABASES:
-        raise ValueError(f"{scheme}:// is no database that softwarp knows; write postgresql:// or qdrant://")
+        known = ", ".join(f"{each}://" for each in DATABASES)
+        raise ValueError(f"softwarp knows no database {scheme}://; write one of {known}")
     return DATABASES[scheme](url)
 
 
@@ -249,5 +250,5 @@ def _as_text(item: IndexedImage) -> IndexedImage:
 
 
 def _text(name: str) -> str:
-    r"""A name as a database takes it: bytes that are no UTF-8 are written \xNN."""
+    r"""A name as a database takes it: bytes that are not UTF-8 are written \xNN."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

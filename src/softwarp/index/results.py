@@ -32,7 +32,7 @@ class Neighbour:
     label: str | None
     path: str  # relative to the index's root
     id: int
-    digest: str = field(repr=False)  # of the file's content
+    digest: str = field(repr=False)  # a hash of the file's content
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Answer:
     share: float  # its share of the votes
     distance: float  # to the nearest image that voted so, as `search` gives it
     sureness: float = field(repr=False)
-    ids: list[int] = field(repr=False)  # of the neighbours
+    ids: list[int] = field(repr=False)  # those of the neighbours
     distances: list[float] = field(repr=False)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from softwarp.files import is_locked, locked_folder
 from softwarp.index.images import IndexedImage, NewImage
 from softwarp.index.rows import Rows, Vectors, copy_rows, map_rows, map_whole, write_rows
-from softwarp.index.table import CORRECTED, LISTED, PAST, TABLE, SqliteFile, create_table, read_settings
+from softwarp.index.table import CORRECTED, LISTED, PAST, TABLE, SqliteFile, create_table, read_index_settings
 
 VERSION = 1
 START = {"version": VERSION, "generation": 0, "rows": 0, "next_id": 1, "indexed": 0, "change": 0}
@@ -64,7 +64,7 @@ class IndexStore:
     def changed(self) -> bool:
         """Return whether another process has confirmed anything since."""
         found = self.table.execute("SELECT name, value FROM settings WHERE name = 'change'")
-        return bool(read_settings(self.table.path, found).get("change", 0) != self.settings["change"])
+        return bool(read_index_settings(self.table.path, found).get("change", 0) != self.settings["change"])
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -281,7 +281,7 @@ class IndexStore:
         with self.table.transaction("DEFERRED"):
             stored = self.table.execute("SELECT name, value FROM settings")
             removed = self.table.execute("SELECT row FROM removed ORDER BY row")
-        self.settings: dict[str, Any] = {"change": 0} | read_settings(self.table.path, stored)
+        self.settings: dict[str, Any] = {"change": 0} | read_index_settings(self.table.path, stored)
         if self.settings.get("version") != VERSION:
             raise ValueError(f"{self.folder} was made by another version of softwarp; build the index again")
         self.removed: Rows = np.array([row for (row,) in removed], np.int64)
@@ -308,7 +308,7 @@ class IndexStore:
     def _is_current(self) -> bool:
         """Whether the files that were read about are still those of the index: held now, they stay."""
         query = "SELECT name, value FROM settings WHERE name IN ('generation', 'search')"
-        found = read_settings(self.table.path, self.table.execute(query))
+        found = read_index_settings(self.table.path, self.table.execute(query))
         return all(found.get(name) == self.settings.get(name) for name in ("generation", "search"))
 
     def _check(self, vectors: Vectors, items: Sequence[NewImage]) -> None:

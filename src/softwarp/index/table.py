@@ -105,7 +105,7 @@ def create_table(path: Path, settings: dict[str, Any]) -> None:
     new.replace(path)
 
 
-def read_settings(path: Path, stored: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def read_index_settings(path: Path, stored: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """Return settings as they were before they were stored."""
     try:
         return {name: json.loads(value) for name, value in stored}

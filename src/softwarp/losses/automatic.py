@@ -29,10 +29,10 @@ MEMORY = 50  # batches in the moving mean
 SAMPLED = 1024  # proxies that m and v are taken from at most, evenly spaced
 
 
-def factor_of(value: object) -> float:
+def auto_factor(value: object) -> float:
     """Return by what the automatic value is multiplied; 0 if `value` is not automatic.
 
-    >>> factor_of("auto"), factor_of("auto:0.5"), factor_of(3.0)
+    >>> auto_factor("auto"), auto_factor("auto:0.5"), auto_factor(3.0)
     (1.0, 0.5, 0.0)
     """
     if not isinstance(value, str):
@@ -172,7 +172,7 @@ class Lengths(nn.Module):
         if not isinstance(scale, str):
             return scale, 0.0
         reach = self.first_reach(embeddings, proxies)
-        return factor_of(scale) * self.scale(num_classes, reach), reach
+        return auto_factor(scale) * self.scale(num_classes, reach), reach
 
     @torch.no_grad()
     def learn(self, gap: Tensor, reach: float, num_classes: int, variance: Callable[[], Tensor]) -> None:
@@ -204,7 +204,7 @@ class Lengths(nn.Module):
         """Return the scale that the next batch meets; nothing if it is automatic and not measured yet."""
         if not isinstance(scale, str):
             return {"scale": scale}
-        value = factor_of(scale) * self.scale(num_classes, float(self.reach)) if self.batches else None
+        value = auto_factor(scale) * self.scale(num_classes, float(self.reach)) if self.batches else None
         return {} if value is None else {"scale": value}
 
 

@@ -93,7 +93,6 @@ class CBMLLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(15, 8),
-            optimizer="adam",
             details="rate 3e-5, weight decay 5e-4, 5,000 steps",
         ),
         search_space={

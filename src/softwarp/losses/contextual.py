@@ -105,7 +105,6 @@ class ContextualLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(32, 4),
-            optimizer="adam",
             details="256 pixels: CUB rate 8e-5, Cars 1.6e-4, SOP 4e-5, half that for the backbone, weight "
             "decay 1e-4, 80 epochs; AdamW at 224 pixels",
         ),

@@ -6,7 +6,7 @@
 | symbol  | parameter       | default | where |
 |---------|-----------------|---------|-------|
 | epsilon | label_smoothing | 0.1     | official experiment script |
-| -       | dropout         | 0.5     | official experiment script, before the classifier |
+| -       | dropout         | 0.5     | official code for ResNet-50, before the classifier |
 | norm    | feature_norm    | False   | BatchNorm without affine; official, but for CUB |
 | w, b    | proxy_init      | "zeros" | w, learned; the official code starts w and b at zero |
 

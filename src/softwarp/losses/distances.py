@@ -44,16 +44,8 @@ def widen(*tensors: Tensor) -> list[Tensor]:
 
 def check_batch(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> None:
     """Raise a ValueError that says what is wrong with the shapes, types or labels, if anything is."""
-    if embeddings.dim() != 2 or proxies.dim() != 2:
-        raise ValueError(
-            "embeddings must be [N, D] and proxies [C, D], "
-            f"got {list(embeddings.shape)} and {list(proxies.shape)}; flatten each sample to one vector"
-        )
-    if embeddings.shape[1] != proxies.shape[1]:
-        raise ValueError(
-            f"embeddings have {embeddings.shape[1]} dimensions, proxies {proxies.shape[1]}: "
-            "construct the loss with embedding_size equal to the model's output size"
-        )
+    if proxies.dim() != 2:
+        raise ValueError(f"proxies must be [C, D], got {list(proxies.shape)}")
     check_input(embeddings, labels, *proxies.shape)
 
 
@@ -61,8 +53,8 @@ def check_input(embeddings: Tensor, labels: Tensor, num_classes: int, embedding_
     """Raise a ValueError that says what is wrong with a batch, for a loss that may have no proxies."""
     if embeddings.dim() != 2 or embeddings.shape[1] != embedding_size:
         raise ValueError(
-            f"embeddings must be [N, D] with D = {embedding_size}, got {list(embeddings.shape)}: "
-            "construct the loss with embedding_size equal to the model's output size"
+            f"embeddings must be [N, D] with D = {embedding_size}, got {list(embeddings.shape)}; flatten "
+            "each sample, and construct the loss with embedding_size equal to the model's output size"
         )
     if not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating point, got {embeddings.dtype}; call .float() on them")

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import Auto, Lengths, factor_of
+from softwarp.losses.automatic import Auto, Lengths, auto_factor
 from softwarp.losses.checks import check_positive
 from softwarp.losses.contract import (
     Card,
@@ -69,7 +69,7 @@ class EuclideanSoftmaxLoss(nn.Module):
 
     def start_phase(self, *, scale: float | Auto) -> None:
         """Change the scale; "auto" measures it before every batch of training."""
-        check_positive(scale=factor_of(scale) if isinstance(scale, str) else scale)
+        check_positive(scale=auto_factor(scale) if isinstance(scale, str) else scale)
         self.scale = scale
 
     get_extra_state, set_extra_state = phase_state, set_phase_state

@@ -7,6 +7,7 @@ Symbols: z = e / |e|, q_j = p_j / |p_j|, t_ij the angle between them, y the clas
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from typing import Any, ClassVar
 
 import torch
@@ -132,28 +133,7 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
         "it on average.",
     )
 
-    def __init__(
-        self,
-        num_classes: int,
-        embedding_size: int,
-        *,
-        margin: int = 4,
-        scale: float = 1.0,
-        first_plain: float = 1000.0,
-        plain_decay: float = 0.12,
-        last_plain: float = 5.0,
-        proxy_init: str = "unit",
-    ) -> None:
-        super().__init__(
-            num_classes,
-            embedding_size,
-            margin=margin,
-            scale=scale,
-            first_plain=first_plain,
-            plain_decay=plain_decay,
-            last_plain=last_plain,
-            proxy_init=proxy_init,
-        )
+    __init__ = partialmethod(LargeMarginSoftmaxLoss.__init__, proxy_init="unit")
 
 
 @contextmanager

@@ -63,7 +63,6 @@ class MarginLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(14, 5),
-            optimizer="adam",
             rate_ratio=1000.0,
             details="CUB rate 1e-4; the boundaries by SGD at 0.1",
         ),
@@ -141,7 +140,6 @@ class MultiSimilarityLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(16, 5),
-            optimizer="adam",
             details="rate 3e-5, weight decay 5e-4",
         ),
         search_space={
@@ -192,7 +190,6 @@ class CircleLoss(nn.Module):
         training=Training(
             by="paper",
             batch=(16, 5),
-            optimizer="adam",
             details="the batch is the paper's for retrieval, the optimizer ours",
         ),
         search_space={"margin": ("float", 0.1, 0.5), "gamma": ("log", 4.0, 256.0)},

@@ -68,7 +68,6 @@ class SoftTripleLoss(nn.Module):
         training=Training(
             by="official code",
             batch=32,
-            optimizer="adam",
             rate_ratio=100.0,
             details="eps 0.01, rates 1e-4 and 0.01, weight decay 1e-4, 50 epochs, a tenth from 20 and 40 on",
         ),

@@ -68,7 +68,6 @@ class NPairLoss(nn.Module):
         training=Training(
             by="paper",
             batch=(60, 2),
-            optimizer="adam",
             details="the batch is the paper's, the optimizer ours",
         ),
         search_space={"norm_penalty": ("log", 1e-4, 1e-1)},
@@ -163,7 +162,6 @@ class FastAPLoss(nn.Module):
         training=Training(
             by="official code",
             batch=256,
-            optimizer="adam",
             details="SOP; the images of a batch are of two categories",
         ),
         search_space={"num_bins": ("int", 5, 30)},

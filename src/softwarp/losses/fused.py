@@ -114,11 +114,11 @@ class _FusedSoftmax(torch.autograd.Function):
             loss, grad = chunk(e, proxies, y, own[rows], scale, tile_columns, grad_proxies, len(t))
             losses.append(loss)
             grads.append(grad)
-        loss = joined(losses)
+        loss = one_tensor(losses)
         if grad_proxies is not None:
             own_grad = difference.mul_((own_force * -torch.expm1(-loss))[:, None])
             grad_proxies.index_add_(0, labels, own_grad, alpha=-1)
-            ctx.save_for_backward(own_grad.add_(joined(grads)), grad_proxies)
+            ctx.save_for_backward(own_grad.add_(one_tensor(grads)), grad_proxies)
         return loss.mean()
 
     @staticmethod
@@ -139,7 +139,7 @@ def slices(length: int, step: int) -> list[slice]:
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
-def joined(parts: list[Tensor]) -> Tensor:
+def one_tensor(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from softwarp.losses.fused import Close, chunk, columns_of_a_tile, joined, rows_of_a_chunk, slices
+from softwarp.losses.fused import Close, chunk, columns_of_a_tile, one_tensor, rows_of_a_chunk, slices
 
 
 def fused_terms(
@@ -66,10 +66,10 @@ class _FusedTerms(torch.autograd.Function):
             loss, grad = chunk(*part, bias=bias, grad_bias=grad_bias, close=close)
             losses.append(loss)
             grads.append(grad)
-        loss = joined(losses)
+        loss = one_tensor(losses)
         if grad_keys is not None:
             grad_own = torch.expm1(-loss).div_(batch)
-            ctx.save_for_backward(joined(grads), grad_keys, grad_own, grad_bias)
+            ctx.save_for_backward(one_tensor(grads), grad_keys, grad_own, grad_bias)
         return loss.mean()
 
     @staticmethod

@@ -76,7 +76,7 @@ def replicate(log_assignments: Tensor, similarities: Tensor) -> Tensor:
     support = similarities @ (log_assignments - top).exp()
     tiny = torch.finfo(support.dtype).tiny
     log_support = (top + support.clamp_min(tiny).log()).masked_fill(support < tiny, NEVER)
-    # a sample supports itself with similarity 1, which keeps the sum above zero
+    # A sample supports itself with similarity 1, which keeps the sum above zero.
     return (log_assignments + torch.logaddexp(log_assignments, log_support)).log_softmax(dim=1)
 
 

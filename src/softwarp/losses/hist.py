@@ -90,7 +90,6 @@ class HISTLoss(nn.Module):
         training=Training(
             by="official code",
             batch=32,
-            optimizer="adam",
             rate_ratio=833.0,
             details="CUB rate 1.2e-4, distributions 0.1, network 5 times the model's; Cars 1e-4, 0.1 and 10"
             " times; SOP 1e-4, 0.01 and 10 times",

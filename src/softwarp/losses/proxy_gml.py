@@ -85,7 +85,6 @@ class ProxyGMLLoss(nn.Module):
         training=Training(
             by="official code",
             batch=32,
-            optimizer="adam",
             rate_ratio=300.0,
             details="CUB and Cars, eps 0.01, rates 1e-4 and 0.03, weight decay 1e-4, 50 epochs, a tenth "
             "from 20 and 40 on; SOP with one proxy per class at rate 0.3",

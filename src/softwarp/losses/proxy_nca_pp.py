@@ -63,7 +63,6 @@ class ProxyNCAppLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(8, 4),
-            optimizer="adam",
             rate_ratio=100000.0,
             details="CUB and Cars, eps 1, rates 0.004 and 400 after 5 epochs of warm-up; SOP 64 x 3, rates "
             "0.024 and 240",

@@ -110,7 +110,6 @@ class RecallAtKLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(100, 4),
-            optimizer="adam",
             details="CUB rate 1e-4, 40 epochs; Cars 98 x 4, 1e-4, 170 epochs; SOP 1000 x 4, 2e-4, 55 "
             "epochs; weight decay 4e-4",
         ),

@@ -104,7 +104,6 @@ class RoadmapLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(32, 4),
-            optimizer="adam",
             details="CUB rate 1e-6, weight decay 4e-4, 200 epochs; SOP 1e-5, the last layer twice that, "
             "weight decay 1e-4, 100 epochs",
         ),

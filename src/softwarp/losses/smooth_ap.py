@@ -59,7 +59,6 @@ class SmoothAPLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(28, 4),
-            optimizer="adam",
             details="rate 1e-5, 5 times that for the last layer, weight decay 4e-4",
         ),
         search_space={"temperature": ("log", 0.002, 0.1)},

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from softwarp.losses.automatic import Auto, Lengths, factor_of, radius
+from softwarp.losses.automatic import Auto, Lengths, auto_factor, radius
 from softwarp.losses.contract import Card, Shard, Terms, Training, shown_settings
 from softwarp.losses.distances import check_batch, check_finite, euclidean_distances, init_proxies, widen
 from softwarp.losses.fused import fused_softmax
@@ -136,7 +136,6 @@ class WarpedSoftmaxLoss(nn.Module):
         training=Training(
             by="official code",
             batch=(8, 8),
-            optimizer="adam",
             rate_ratio=100.0,
             details="CUB, eps 1, weight decay 1e-7, rates 0.01 and 1.0, in the second phase 0.001 and "
             "0.0005; Cars 4 x 16; SOP 64 x 3, rates 0.024 and 225",
@@ -185,12 +184,12 @@ class WarpedSoftmaxLoss(nn.Module):
         "auto" measures alpha on the next batch of training and then keeps it, and the scale before every one;
         "auto:2" takes twice that.
         """
-        alpha_due = factor_of(alpha)
+        alpha_due = auto_factor(alpha)
         new = {"alpha": 0.0 if alpha_due else alpha, "k1": k1, "k2": k2, "scale": scale, "delta": delta}
         warp: dict[str, Any] = {
             name: getattr(self, name) if value is None else value for name, value in new.items()
         }
-        check_warp(self.num_classes, **warp | {"scale": factor_of(warp["scale"]) or warp["scale"]})
+        check_warp(self.num_classes, **warp | {"scale": auto_factor(warp["scale"]) or warp["scale"]})
         k1, k2 = torch.as_tensor(warp["k1"]), torch.as_tensor(warp["k2"])
         if not bool((k1 <= 1).all() and (k2 >= 1).all()):
             raise ValueError(
@@ -200,7 +199,7 @@ class WarpedSoftmaxLoss(nn.Module):
         for name in ("alpha", "k1", "k2"):
             value = torch.as_tensor(warp[name], dtype=self.proxies.dtype, device=self.proxies.device)
             self.register_buffer(name, value)
-        self.scale = warp["scale"] if factor_of(warp["scale"]) else float(warp["scale"])
+        self.scale = warp["scale"] if auto_factor(warp["scale"]) else float(warp["scale"])
         self.delta = float(warp["delta"])
         if alpha is not None:
             self.alpha_due = alpha_due  # the factor, until a batch has decided it

@@ -42,7 +42,7 @@ class Workspace(local):
 
 
 @dataclass
-class Rows:
+class QueryBlock:
     """A block of queries, their positives (nearest first), and how many others lie closer than each."""
 
     places: slice  # where the queries are, in the order of classes
@@ -75,7 +75,7 @@ class Rows:
 
 
 def count_closer(
-    rows: Rows, side: Side, other: Side, columns: slice, scores: Tensor, workspace: Workspace
+    rows: QueryBlock, side: Side, other: Side, columns: slice, scores: Tensor, workspace: Workspace
 ) -> None:
     """Adds to `rows.closer` the items of a block of scores [rows, columns] that are closer.
 
@@ -105,7 +105,7 @@ def count_closer(
     settle(rows, side, other, DOUBTS_AT_ONCE)
 
 
-def settle(rows: Rows, side: Side, other: Side, least: int = 1) -> None:
+def settle(rows: QueryBlock, side: Side, other: Side, least: int = 1) -> None:
     """Adds to `rows.closer` the doubts whose float64 distance is smaller, if there are so many."""
     doubts = rows.take_doubts(least)
     for part in [] if doubts is None else torch.split(doubts, DOUBTS_AT_ONCE, dim=1):
@@ -127,7 +127,7 @@ def _is_closer(distance: Tensor, item: Tensor, to_positive: Tensor, positive: Te
     return (distance < to_positive) | ((distance == to_positive) & (item < positive))
 
 
-def _bounds(rows: Rows, error: Tensor) -> tuple[Tensor, Tensor]:
+def _bounds(rows: QueryBlock, error: Tensor) -> tuple[Tensor, Tensor]:
     """Scores [rows, slots] surely farther and surely closer than each positive; both descend along a row."""
     rounding = 2**-22  # the bounds themselves are rounded to float32
     low, high = rows.scores * (1 + rounding) - error[:, None], rows.scores * (1 - rounding) + error[:, None]
@@ -194,7 +194,7 @@ def _doubts(
     return torch.stack([row[which], beaten[which] + offset, column[which]])
 
 
-def _count_exactly(rows: Rows, side: Side, other: Side, columns: slice) -> Tensor:
+def _count_exactly(rows: QueryBlock, side: Side, other: Side, columns: slice) -> Tensor:
     """Counts [rows, slots] of the closer items of the block, all in float64."""
     counts = torch.zeros_like(rows.closer)
     item, keys = other.order[columns], other.keys[columns]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from softwarp.metrics.checks import ROWS_AT_ONCE
-from softwarp.metrics.counting import Rows, Workspace, count_closer, settle
+from softwarp.metrics.counting import QueryBlock, Workspace, count_closer, settle
 from softwarp.metrics.scaling import exact_distances
 from softwarp.metrics.scores import (
     Side,
@@ -63,7 +63,7 @@ def positive_ranks(
         counts = torch.searchsorted(other.keys, side.keys, right=True) - first
         cuts = _cuts(counts.tolist())
 
-        def rows_of(cut: slice) -> Rows:
+        def rows_of(cut: slice) -> QueryBlock:
             return _rows(side, other, cut, first, counts, own, limit)
 
         if gallery is None and int(counts.sum()) <= SYMMETRIC_POSITIVES:
@@ -77,11 +77,11 @@ def positive_ranks(
             yield side.order[rows.places], ranks
 
 
-def _halved_pass(side: Side, blocks: list[Rows], each: Map, advance: Advance) -> Iterator[Rows]:
+def _halved_pass(side: Side, blocks: list[QueryBlock], each: Map, advance: Advance) -> Iterator[QueryBlock]:
     """Every block against itself and those after it, counted for its rows and for its columns."""
     workspace = Workspace()
 
-    def count(pair: tuple[Rows, Rows]) -> None:
+    def count(pair: tuple[QueryBlock, QueryBlock]) -> None:
         rows, columns = pair
         block = _scores_across(side, side, rows.places, columns.places, workspace)
         count_closer(rows, side, side, columns.places, block, workspace)
@@ -95,8 +95,8 @@ def _halved_pass(side: Side, blocks: list[Rows], each: Map, advance: Advance) ->
 
 
 def _full_pass(
-    side: Side, other: Side, blocks: Iterable[Rows], each: Map, advance: Advance
-) -> Iterator[Rows]:
+    side: Side, other: Side, blocks: Iterable[QueryBlock], each: Map, advance: Advance
+) -> Iterator[QueryBlock]:
     """Every block of queries against the whole gallery, one after the other."""
     starts = range(0, len(other.order), BLOCK_ROWS)
     cuts = [slice(start, min(start + BLOCK_ROWS, len(other.order))) for start in starts]
@@ -107,7 +107,7 @@ def _full_pass(
         yield rows
 
 
-def _count_across(rows: Rows, side: Side, other: Side, workspace: Workspace, columns: slice) -> None:
+def _count_across(rows: QueryBlock, side: Side, other: Side, workspace: Workspace, columns: slice) -> None:
     block = _scores_across(side, other, rows.places, columns, workspace)
     count_closer(rows, side, other, columns, block, workspace)
 
@@ -124,7 +124,7 @@ def _scores_across(side: Side, other: Side, rows: slice, columns: slice, workspa
 
 def _rows(
     side: Side, other: Side, places: slice, first: Tensor, counts: Tensor, own: Tensor, limit: int
-) -> Rows:
+) -> QueryBlock:
     """A block of queries and its positives, nearest first; ties stay in index order."""
 
     def near(left: Tensor, right: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def _rows(
     slots = int(distances.isfinite().sum(dim=1).max())
     distances, positives = distances[:, :slots].contiguous(), positives[:, :slots].contiguous()
     scores = -distances.square() / 2
-    return Rows(places, scores, positives, torch.zeros_like(positives), max(limit, slots))
+    return QueryBlock(places, scores, positives, torch.zeros_like(positives), max(limit, slots))
 
 
 def _to_positives(

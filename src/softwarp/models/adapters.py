@@ -30,7 +30,9 @@ def add_adapters(network: nn.Module, *, rank: int, alpha: int, dropout: float = 
     try:
         from peft import LoraConfig, LoraModel
     except ImportError:
-        raise ValueError("model.adapter needs `pip install 'softwarp[adapters]'`") from None
+        raise ValueError(
+            "model.adapter needs `pip install 'softwarp[adapters]'`; model.adapter=null trains all weights"
+        ) from None
     LoraModel(
         network, LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=names), "default"
     )

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import nn
 
 from softwarp.models.backbones import BACKBONES, check_name
 from softwarp.models.iresnet import SIDE
@@ -101,6 +102,22 @@ def sizes_of(name: str) -> Sizes:
             return Sizes(own)
         steps = (step for step in STEPS if all(_reads(model, side) for side in _around(own, step)))
         return Sizes(own, next(steps, 0))
+
+
+@cache
+def is_transformer(name: str) -> bool:
+    """Return whether a backbone attends by linear layers, beside which low-rank adapters can stand.
+
+    >>> is_transformer("vit_small_patch14_dinov2"), is_transformer("efficientnet_lite0")
+    (True, False)
+    """
+    check_name(name)
+    if name in BACKBONES:
+        return False
+    with _without_arithmetic():
+        parts = create(name, pooling="native").named_modules()
+    attentions = (part for path, part in parts if path.endswith("attn"))
+    return any(isinstance(layer, nn.Linear) for part in attentions for layer in part.modules())
 
 
 def check_side(name: str, side: int) -> None:

@@ -69,8 +69,7 @@ def run_name(path: Path, changes: Sequence[str]) -> str:
     >>> run_name(Path("cub_lite.yaml"), ["loss.name=hist"])
     'cub_lite-hist'
     """
-    stem = (
-        path.stem if path.stem != "best" else path.absolute().parent.name
-    )  # best.yaml takes the name of its study
+    # best.yaml takes the name of its study.
+    stem = path.stem if path.stem != "best" else path.absolute().parent.name
     losses = [each.partition("=")[2] for each in changes if each.startswith("loss.name=")]
     return "-".join([stem, *map(loss_label, losses)])

@@ -16,23 +16,6 @@ from pydantic import (
 from softwarp.recipe.part import Part, Share
 from softwarp.recipe.phases import TRAVELLING, EvaluationPart, OptimizerPart, Phase
 
-__all__ = [
-    "PARTS",
-    "AdapterPart",
-    "BatchPart",
-    "CropMode",
-    "DataPart",
-    "EvaluationPart",
-    "Interpolation",
-    "LossPart",
-    "ModelPart",
-    "OptimizerPart",
-    "Part",
-    "Phase",
-    "Recipe",
-    "parse_recipe",
-]
-
 Interpolation = Literal["bilinear", "bicubic"]
 CropMode = Literal["center", "squash"]
 

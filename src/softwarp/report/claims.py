@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from softwarp.tables import Cell, Table, figure
 
-Verdict = Literal["held", "undecided", "not held"]
-WORST_FIRST: tuple[Verdict, ...] = ("not held", "undecided", "held")
+ClaimVerdict = Literal["held", "undecided", "not held"]
+WORST_FIRST: tuple[ClaimVerdict, ...] = ("not held", "undecided", "held")
 OUR_READING = "our reading"  # marks a claim that the paper does not make in so many words
 SURE = 0.05  # a correlation is decided if chance alone gives one as large less often
 
@@ -24,7 +24,7 @@ def measured(row: Mapping[str, Any], metric: str) -> Measured:
     return Measured(row["mean"][metric], row["deviation"].get(metric, math.nan))
 
 
-def above(first: Measured, second: Measured) -> Verdict:
+def above(first: Measured, second: Measured) -> ClaimVerdict:
     """Return whether the first is larger; undecided within the two deviations, or if there is none.
 
     >>> above(Measured(3.0, 0.5), Measured(1.0, 0.5)), above(Measured(3.0, 1.5), Measured(1.0, 0.5))
@@ -34,7 +34,7 @@ def above(first: Measured, second: Measured) -> Verdict:
     return "held" if difference > noise else "not held" if difference < -noise else "undecided"
 
 
-def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+def all_of(verdicts: Iterable[ClaimVerdict]) -> ClaimVerdict:
     """Return the worst of some verdicts.
 
     >>> all_of(["held", "undecided"])
@@ -44,12 +44,12 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     return next(verdict for verdict in WORST_FIRST if verdict in found)
 
 
-def yes(holds: bool) -> Verdict:
+def yes(holds: bool) -> ClaimVerdict:
     """Return the verdict on what has no deviation."""
     return "held" if holds else "not held"
 
 
-def correlated(pairs: Iterable[tuple[float, float]]) -> tuple[Verdict, float]:
+def correlated(pairs: Iterable[tuple[float, float]]) -> tuple[ClaimVerdict, float]:
     """Return whether two quantities rise together, and Pearson's correlation; few pairs decide nothing.
 
     >>> correlated([(1.0, 2.1), (2.0, 3.9), (3.0, 6.0)])[0], correlated([(1.0, 1.0), (2.0, 2.0)])[0]
@@ -65,7 +65,7 @@ def correlated(pairs: Iterable[tuple[float, float]]) -> tuple[Verdict, float]:
     return ("undecided" if result.pvalue >= SURE else yes(sign > 0)), sign
 
 
-def claim(text: str, verdict: Verdict, numbers: str, *, said: str = OUR_READING) -> dict[str, str]:
+def claim(text: str, verdict: ClaimVerdict, numbers: str, *, said: str = OUR_READING) -> dict[str, str]:
     """Return a claim as a summary holds it; `said` is the place in the paper, such as "section 4.4"."""
     return {"claim": text, "said": said, "verdict": verdict, "numbers": numbers}
 

@@ -13,7 +13,7 @@ import yaml
 from softwarp.export.model_card import public_settings
 from softwarp.metrics import geometry_metrics
 from softwarp.recipe.overrides import deciding_settings, write_out
-from softwarp.recipe.schema import EvaluationPart
+from softwarp.recipe.phases import EvaluationPart
 from softwarp.report.figures import curves
 from softwarp.report.page import Section
 from softwarp.report.spaces import space_parts

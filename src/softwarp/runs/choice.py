@@ -10,7 +10,7 @@ class Verdict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     map_at_r: float
-    difference: float  # from the frozen features
+    difference: float  # MAP@R minus that of the frozen features
     interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
 
 
@@ -21,7 +21,7 @@ class Candidate(BaseModel):
     epochs: int
     share: float  # how far from the frozen weights, 0, to the trained ones, 1
     map_at_r: float
-    difference: float  # from the frozen features
+    difference: float  # MAP@R minus that of the frozen features
     interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
     images: Verdict | None = None  # known in a closed set alone
 

@@ -19,7 +19,7 @@ from softwarp import processes
 PREFIX = "class-rows-"
 
 
-def write_rows(run: Path, rows: Mapping[str, Tensor], num_classes: int) -> dict[str, Any]:
+def write_class_rows(run: Path, rows: Mapping[str, Tensor], num_classes: int) -> dict[str, Any]:
     """Write the rows of all processes into a new folder; return its name and the checksums of its files."""
     name = processes.from_main(lambda: _new_folder(run))
     try:
@@ -42,7 +42,7 @@ def check_rows(run: Path, kept: Mapping[str, Any]) -> None:
             raise ValueError(f"{folder / name} is damaged: its checksum is wrong")
 
 
-def copy_rows(run: Path, other: Path, state: Mapping[str, Any]) -> None:
+def copy_class_rows(run: Path, other: Path, state: Mapping[str, Any]) -> None:
     """Copy the rows that a checkpoint names, if it names any, from one run to another."""
     if "class_rows" in state:
         name = state["class_rows"]["folder"]

@@ -19,7 +19,7 @@ class Repeats(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     version: Literal[1] = Field(1, alias="schema")
     mean: dict[str, float]
-    deviation: dict[str, float]  # that of a sample, divided by n - 1
+    deviation: dict[str, float]  # of a sample: divided by n - 1
     interval: dict[str, tuple[float, float]]  # 95%, of the mean, by Student's t
     runs: tuple[Result, ...]
 

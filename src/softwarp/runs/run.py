@@ -4,7 +4,6 @@ Only this module writes there. Every file is whole or absent, whatever happens t
 """
 
 import csv
-import io
 import json
 import os
 import zipfile
@@ -19,13 +18,13 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from softwarp import processes
-from softwarp.files import atomic_write, locked_folder, write_json, write_text
+from softwarp.files import atomic_write, locked_folder, write_csv, write_json, write_text
 from softwarp.models.pooling import BEFORE
 from softwarp.models.weights_origin import WeightsOrigin, origin_of
 from softwarp.recipe.files import read_settings
 from softwarp.recipe.overrides import difference_of, dump_recipe, write_out
 from softwarp.recipe.schema import Recipe, parse_recipe
-from softwarp.runs.class_rows import check_rows, copy_rows, remove_rows, write_rows
+from softwarp.runs.class_rows import check_rows, copy_class_rows, remove_rows, write_class_rows
 from softwarp.runs.provenance import OF_RUNS, check_rules, environment, outdated
 from softwarp.runs.result import Result, read_json_as
 
@@ -219,7 +218,7 @@ class Run:
         if rows is None:
             self._write_checkpoint(state)
             return
-        kept = write_rows(self.folder, rows, num_classes)
+        kept = write_class_rows(self.folder, rows, num_classes)
         processes.from_main(lambda: self._write_checkpoint({**state, "class_rows": kept}))
         if processes.is_main():
             remove_rows(self.folder, keep=(kept["folder"], self.rows_before))
@@ -283,18 +282,14 @@ class Run:
         state, _ = other.load_checkpoint()
         if state is not None:
             run = Run.create(self.folder, recipe)
-            copy_rows(other.folder, run.folder, state)
+            copy_class_rows(other.folder, run.folder, state)
             run.save_checkpoint(state)
 
     def save_embeddings(self, arrays: Mapping[str, Tensor], items: Iterable[EvaluatedImage]) -> None:
         """Write `embeddings` and `labels`, `gallery` and `gallery_labels` if there is one, and the items."""
         self._save_tensors("embeddings.safetensors", arrays)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # names may hold a \r
-        writer.writerow(("file", "class", "split", "row"))
-        writer.writerows(items)
-        with atomic_write(self.folder / "items.csv") as file:
-            file.write(text.getvalue().encode(errors="surrogateescape"))  # file names need not be valid UTF-8
+        rows = [("file", "class", "split", "row"), *items]
+        write_csv(self.folder / "items.csv", rows, quoting=csv.QUOTE_NONNUMERIC)  # names may hold a \r
 
     def _save_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         with atomic_write(self.folder / name) as file:

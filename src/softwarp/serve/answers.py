@@ -181,6 +181,61 @@ class OutlierList(Status):
     count: int = Field(0, description="How many there are in all.")
 
 
+class OpenAIEmbedding(BaseModel):
+    """The embedding of an image."""
+
+    object: Literal["embedding"] = Field("embedding", description="Always this word.")
+    index: int = Field(description="The place of the image in the request, from 0.")
+    embedding: list[float] | str = Field(description="Numbers, or little-endian float32 in base64.")
+
+
+class OpenAIUsage(BaseModel):
+    """What a request is charged for: nothing, images have no tokens."""
+
+    prompt_tokens: int = Field(0, description="Always 0.")
+    total_tokens: int = Field(0, description="Always 0.")
+
+
+class OpenAIEmbeddings(BaseModel):
+    """Embeddings in the order of the request."""
+
+    object: Literal["list"] = Field("list", description="Always this word.")
+    data: list[OpenAIEmbedding] = Field(description="One per image.")
+    model: str = Field(description="The model that made them.")
+    usage: OpenAIUsage = Field(OpenAIUsage(), description="Tokens, which images have none of.")
+
+
+class OpenAIModel(BaseModel):
+    """A model that embeds images."""
+
+    id: str = Field(description="Its name.")
+    object: Literal["model"] = Field("model", description="Always this word.")
+    created: int = Field(0, description="Always 0: the time is not known.")
+    owned_by: str = Field("softwarp", description="Always this word.")
+
+
+class OpenAIModels(BaseModel):
+    """The models that embed images: that of the index, or none."""
+
+    object: Literal["list"] = Field("list", description="Always this word.")
+    data: list[OpenAIModel] = Field(description="At most one.")
+
+
+class OpenAIError(BaseModel):
+    """What is wrong with a request."""
+
+    message: str = Field(description="The cause, in words.")
+    type: str = Field(description="invalid_request_error, or server_error.")
+    param: str | None = Field(description="Always null: the message names it.")
+    code: str | None = Field(description="invalid_api_key without the token, otherwise null.")
+
+
+class OpenAIRefusal(BaseModel):
+    """The reason why a request is not served, as OpenAI's API tells it."""
+
+    error: OpenAIError = Field(description="What is wrong.")
+
+
 class Jpeg(Response):
     media_type = "image/jpeg"
 

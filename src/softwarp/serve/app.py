@@ -6,26 +6,26 @@ With an open index, `uvicorn.run(create_app(index))` serves it to this machine.
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import anyio
-from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Query, Request, UploadFile
-from fastapi.exceptions import RequestValidationError
-from starlette.responses import JSONResponse, Response
+from fastapi import APIRouter, FastAPI, File, Form, HTTPException, Query, UploadFile
+from starlette.responses import Response
 
 from softwarp.data.decode import digest_of
 from softwarp.files import printable
 from softwarp.index.corrections import Corrections
 from softwarp.index.index import Index
 from softwarp.serve import answers, lookup
-from softwarp.serve.batches import Batches
+from softwarp.serve.embedding import UploadEmbedder, Workers
 from softwarp.serve.guard import Guard
 from softwarp.serve.labels import label_routes
 from softwarp.serve.limits import Limits
 from softwarp.serve.live import LiveIndex
 from softwarp.serve.lookup import Id, Where
+from softwarp.serve.openai import openai_routes
 from softwarp.serve.overview import overview_routes
-from softwarp.serve.uploads import check_name, pixels_of
+from softwarp.serve.refusals import add_refusals
+from softwarp.serve.uploads import check_name
 
 PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -56,9 +56,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 KEPT = {"cache-control": "private, max-age=604800, immutable"}  # an id is never used again
-WORKERS = 2  # requests that decode or scan at the same time; more would only share the cores
-
-Made = TypeVar("Made")
 
 
 def create_app(index: Index, *, token: str | None = None, limits: Limits | None = None) -> FastAPI:
@@ -78,31 +75,29 @@ def create_app(index: Index, *, token: str | None = None, limits: Limits | None 
         responses=REFUSALS,
     )
     app.add_middleware(Guard, token=token, limits=limits)
-    app.add_exception_handler(RequestValidationError, _out_of_range)
+    add_refusals(app)
     _add_pages(app)
+    workers = Workers()
+    embedder = UploadEmbedder(live, workers, limits)
 
     @app.get("/healthz")
     def healthz() -> answers.Health:
         """Whether the server answers and the index can be read; needs no token."""
         return answers.Health(status="ok", images=len(live.now()))
 
-    app.include_router(_image_routes(live, limits))
+    app.include_router(_image_routes(live, workers, embedder, limits))
     app.include_router(overview_routes(live, corrections))
     app.include_router(label_routes(live, corrections))
+    app.include_router(openai_routes(live, embedder, limits))
     return app
 
 
-def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
-    routes = APIRouter(prefix="/api")
-    workers = anyio.CapacityLimiter(WORKERS)
-    batches = Batches(lambda pixels: live.now().model().embed(pixels), limits.batch)
+def _image_routes(live: LiveIndex, workers: Workers, embedder: UploadEmbedder, limits: Limits) -> APIRouter:
+    routes, work = APIRouter(prefix="/api"), workers.run
     Number = Annotated[int, Query(ge=1, le=limits.results, description="Number of images.")]
     Within = Annotated[
         float | None, Query(ge=0, allow_inf_nan=False, description="Only images at most so far away.")
     ]
-
-    async def work(function: Callable[[], Made]) -> Made:
-        return await anyio.to_thread.run_sync(function, limiter=workers)
 
     @routes.get("/index")
     def about() -> answers.About:
@@ -124,8 +119,7 @@ def _image_routes(live: LiveIndex, limits: Limits) -> APIRouter:
         if not live.now().model_name:
             raise HTTPException(400, "the index has no model; search with one of its images")
         content = await image.read()
-        pixels = await work(lambda: pixels_of(content, live.now().model(), limits, box or None))
-        vector = await batches.embed(pixels)
+        vector = await embedder.embed(content, box or None)
         digest = digest_of(content).hex()
         return await work(
             lambda: lookup.find_nearest(live.now(), vector, k, where, digest=digest, within=within)
@@ -200,13 +194,3 @@ def _page(content: bytes, kind: str) -> Callable[[], Response]:
         return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
     return answer
-
-
-def _out_of_range(request: Request, error: Exception) -> Response:
-    """Say what is wrong without repeating what was sent, which JSON may not be able to hold."""
-    assert isinstance(error, RequestValidationError)
-    causes = [
-        f"{printable('.'.join(str(part) for part in each['loc'][1:]))}: {each['msg']}"
-        for each in error.errors()
-    ]
-    return JSONResponse({"detail": "; ".join(causes[:5]) or "malformed"}, 422)

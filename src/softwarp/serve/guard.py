@@ -8,10 +8,11 @@ from urllib.parse import parse_qs
 
 from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from softwarp.serve.limits import Limits
+from softwarp.serve.refusals import refusal
 
 COOKIE = "softwarp_token"
 OPEN = "/healthz"  # needs no token: what watches over servers has none
@@ -46,9 +47,9 @@ class Guard:
             await self.app(scope, receive, send)
             return
         secured = _with_headers(send)
-        refusal = self._refuse(scope, Headers(scope=scope))
-        if refusal is not None:
-            await refusal(scope, receive, secured)
+        refused = self._refuse(scope, Headers(scope=scope))
+        if refused is not None:
+            await refused(scope, receive, secured)
             return
         self.inside += 1
         try:
@@ -58,23 +59,26 @@ class Guard:
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to a request that is not served, None for one that is."""
+        path = scope["path"]
         if self.token is None and not LOOPBACK.fullmatch(headers.get("host", "")):
-            return _refusal(421, "this server answers to localhost only; to use another name, set a token")
+            return refusal(
+                path, 421, "this server answers to localhost only; to use another name, set a token"
+            )
         if _is_foreign(headers):
-            return _refusal(403, "requests from other sites are not answered")
-        if self.token is not None and scope["path"] != OPEN:
+            return refusal(path, 403, "requests from other sites are not answered")
+        if self.token is not None and path != OPEN:
             given = parse_qs(scope["query_string"].decode("latin-1")).get("token")
-            if scope["path"] == "/" and given and self._is_token(given[-1]):
+            if path == "/" and given and self._is_token(given[-1]):
                 return self._welcome(scope)
             if not self._knows_token(headers):
-                return _unauthorized(scope["path"])
+                return _unauthorized(path)
         length = headers.get("content-length", "0")
         if not re.fullmatch(r"[0-9]{1,18}", length):
-            return _refusal(400, "Content-Length is not a number")
+            return refusal(path, 400, "Content-Length is not a number")
         if int(length) > self.limits.upload_bytes:
-            return _refusal(413, _too_large(self.limits))
+            return refusal(path, 413, _too_large(self.limits))
         if self.inside >= self.limits.requests:
-            return _refusal(503, "too many requests at the same time", {"retry-after": "1"})
+            return refusal(path, 503, "too many requests at the same time", {"retry-after": "1"})
         return None
 
     def _knows_token(self, headers: Headers) -> bool:
@@ -148,12 +152,8 @@ def _unauthorized(path: str) -> Response:
     text = "this page needs its token: open the address that `softwarp serve` has printed"
     if path == "/":
         return PlainTextResponse(f"{text}\n", 401)
-    return _refusal(401, "the token is missing or wrong", {"www-authenticate": "Bearer"})
+    return refusal(path, 401, "the token is missing or wrong", {"www-authenticate": "Bearer"})
 
 
 def _too_large(limits: Limits) -> str:
     return f"a request may have {limits.upload_bytes:,} bytes"
-
-
-def _refusal(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"detail": detail}, status, headers)

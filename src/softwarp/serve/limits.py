@@ -13,3 +13,4 @@ class Limits:
     requests: int = 256  # requests served at the same time; more are asked to come back later
     batch: int = 16  # images that the model embeds together
     results: int = 200  # images in an answer
+    inputs: int = 64  # images that one request for embeddings may send

@@ -55,12 +55,17 @@ def about_index(index: Index, limits: Limits) -> About:
         classes=[ClassCount(name=printable(name), count=classes[name]) for name in sorted(classes)],
         distance=index.distance,
         dimensions=index.dimensions,
-        model=printable(index.model_name.rstrip("/").rpartition("/")[2]),
+        model=model_name(index),
         uploads=bool(index.model_name),
         upload_bytes=limits.upload_bytes,
         pixels=limits.pixels,
         results=limits.results,
     )
+
+
+def model_name(index: Index) -> str:
+    """Return the name of the run or pretrained model that the vectors come from, without its folders."""
+    return printable(index.model_name.rstrip("/").rpartition("/")[2])
 
 
 def conditions(index: Index, where: dict[str, str]) -> list[str]:

@@ -22,7 +22,7 @@ Runs = Annotated[
 ]
 
 
-def entries_of(
+def reported_runs(
     runs: Sequence[Path] | None, output: Path, *, quick: bool, on_event: OnEvent | None
 ) -> list[ReportedRun]:
     """Return the runs that are named; if none are, those of the demo, trained in the folder of the study."""

@@ -22,8 +22,8 @@ from softwarp.events import OnEvent
 from softwarp.figures import COLOURS, Drawing, tidy
 from softwarp.recipe.schema import Recipe, parse_recipe
 from softwarp.report.claims import (
+    ClaimVerdict,
     Measured,
-    Verdict,
     above,
     all_of,
     claim,
@@ -47,7 +47,7 @@ START = "start"  # the row without training
 CLOSE = 0.05
 ARITHMETIC = "NMI arithmetic"  # beside the geometric one it needs its name
 
-Rows = Mapping[str, Mapping[str, Any]]  # by the name of the function
+RowsByName = Mapping[str, Mapping[str, Any]]  # by the name of the function
 stated = partial(claim, said=SAID)
 
 
@@ -108,13 +108,13 @@ def collect(
     base: Mapping[str, Any], folder: Path, *, seeds: int, on_event: OnEvent | None = None
 ) -> dict[str, list[Outcome]]:
     """Train every function with every seed."""
-    recipes = {name: recipe_of(base, function) for name, function in (FUNCTIONS | WARPS).items()}
+    recipes = {name: recipe_with(base, function) for name, function in (FUNCTIONS | WARPS).items()}
     untrained = [phase.model_copy(update={"epochs": 0}) for phase in recipes["identity"].phases]
     recipes = {START: recipes["identity"].model_copy(update={"phases": tuple(untrained)})} | recipes
     return variants.train_variants(recipes, folder, seeds=seeds, base=base, on_event=on_event)
 
 
-def recipe_of(base: Mapping[str, Any], function: Function) -> Recipe:
+def recipe_with(base: Mapping[str, Any], function: Function) -> Recipe:
     """Return the recipe with another function, and nothing else changed."""
     scale = variants.loss_setting(base, "scale")
     loss = {**base["loss"], "name": function.loss, "settings": {**function.settings, "scale": scale}}
@@ -141,7 +141,7 @@ def claims_of(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     return [each for part in parts for each in part(rows)]
 
 
-def claims_of_slopes(rows: Rows) -> list[dict[str, str]]:
+def claims_of_slopes(rows: RowsByName) -> list[dict[str, str]]:
     """Return what becomes of 0.97, 0.5, 1.1 and 2.0 times t1; factors of two are our reading."""
     below, beyond = ("scaled_0.97", "scaled_0.5"), ("scaled_1.1", "scaled_2")
     growing = all_of(yes(still_growing(rows[name])) for name in below)
@@ -171,7 +171,7 @@ def claims_of_slopes(rows: Rows) -> list[dict[str, str]]:
     ]
 
 
-def claims_of_powers(rows: Rows) -> list[dict[str, str]]:
+def claims_of_powers(rows: RowsByName) -> list[dict[str, str]]:
     """Return where the root, the convex powers and the distance itself leave the embeddings."""
     convex, start = ("square", "power_1.5"), rows[START]["mean"]["avg_dtp"]
     moved = {name: abs(rows[name]["mean"]["avg_dtp"] - start) for name in FUNCTIONS}
@@ -195,7 +195,7 @@ def claims_of_powers(rows: Rows) -> list[dict[str, str]]:
     ]
 
 
-def claims_of_warps(rows: Rows) -> list[dict[str, str]]:
+def claims_of_warps(rows: RowsByName) -> list[dict[str, str]]:
     """Return whether the AvgDTP of warps correlates with alpha, as the paper notes, and how near it is."""
     ends = [(alpha_of(name), rows[name]["mean"]["avg_dtp"]) for name in WARPS]
     follows, correlation = correlated(ends)
@@ -207,7 +207,7 @@ def claims_of_warps(rows: Rows) -> list[dict[str, str]]:
     ]
 
 
-def claims_of_accuracy(rows: Rows) -> list[dict[str, str]]:
+def claims_of_accuracy(rows: RowsByName) -> list[dict[str, str]]:
     """Return how t1 - t2 compares in Recall@1 with the best of the others, and with the best warp."""
     recall = {name: measured(row, "recall@1") for name, row in rows.items()}
     rival = max((name for name in FUNCTIONS if name != "identity"), key=lambda name: recall[name].mean)
@@ -226,7 +226,9 @@ def claims_of_accuracy(rows: Rows) -> list[dict[str, str]]:
     ]
 
 
-def beside_identity(rows: Rows, names: Sequence[str], *, factor: float = 1.0, larger: bool = True) -> Verdict:
+def beside_identity(
+    rows: RowsByName, names: Sequence[str], *, factor: float = 1.0, larger: bool = True
+) -> ClaimVerdict:
     """Return whether AvgDTP of all these is larger, or smaller, than `factor` times that of t1 - t2."""
     plain = measured(rows["identity"], "avg_dtp")
     bound = Measured(factor * plain.mean, factor * plain.deviation)
@@ -234,7 +236,7 @@ def beside_identity(rows: Rows, names: Sequence[str], *, factor: float = 1.0, la
     return all_of(above(value, bound) if larger else above(bound, value) for value in values)
 
 
-def functions_written(rows: Rows, names: Iterable[str], metric: str = "avg_dtp") -> str:
+def functions_written(rows: RowsByName, names: Iterable[str], metric: str = "avg_dtp") -> str:
     """Return a metric of some functions in words."""
     return rows_written((rows[name] for name in names), metric)
 

@@ -31,7 +31,7 @@ from softwarp.metrics.checks import on_unit_sphere
 from softwarp.models.principal import class_means
 from softwarp.report.runs import ReportedRun
 from softwarp.runs.run import Run
-from softwarp.studies.finished import Runs, entries_of, measure_entries, source_of
+from softwarp.studies.finished import Runs, measure_entries, reported_runs, source_of
 from softwarp.tables import Cell, Table, metric_title
 
 PAPER = "its argument, in numbers"
@@ -56,7 +56,7 @@ def main(runs: Runs = None, *, output: Path, quick: bool, on_event: OnEvent | No
     they were not kept, from class means. Unseen classes have no proxies: they are measured from class means.
     A loss that compares by cosine is measured on the unit sphere.
     """
-    entries = entries_of(runs, output, quick=quick, on_event=on_event)
+    entries = reported_runs(runs, output, quick=quick, on_event=on_event)
     return summarise(collect(entries, output, images=IMAGES // 10 if quick else IMAGES, on_event=on_event))
 
 

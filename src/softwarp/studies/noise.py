@@ -31,7 +31,7 @@ from softwarp.files import write_json
 from softwarp.inference import EmbeddingModel, load
 from softwarp.report.runs import ReportedRun
 from softwarp.runs.run import Run
-from softwarp.studies.finished import Runs, entries_of, measure_entries, source_of
+from softwarp.studies.finished import Runs, measure_entries, reported_runs, source_of
 from softwarp.studies.published import TABLE_4, TABLE_4_LOSSES
 from softwarp.tables import Cell, Table, figure
 
@@ -56,7 +56,7 @@ def main(
     Images are corrupted as the model sees them, after resizing and cropping, each always in the same way;
     queries and gallery alike. Models are as they were trained.
     """
-    entries = entries_of(runs, output, quick=quick, on_event=on_event)
+    entries = reported_runs(runs, output, quick=quick, on_event=on_event)
     return summarise(**collect(entries, output, seed=seed, quick=quick, on_event=on_event))
 
 

@@ -11,7 +11,7 @@ from softwarp.runs.provenance import environment
 from softwarp.tables import Table, write_table
 
 
-class Found(NamedTuple):
+class StudyOutcome(NamedTuple):
     """What a study found: its summary, and the table of it."""
 
     summary: dict[str, Any]
@@ -35,7 +35,7 @@ def run_study(
     command: str = "",
     on_event: OnEvent | None = None,
     **options: Any,
-) -> Found:
+) -> StudyOutcome:
     """Return what a study found, after writing summary, table and figures into its folder.
 
     The same call resumes a study that was stopped.
@@ -62,4 +62,4 @@ def run_study(
     write_table(folder / "table", table)
     for stem, drawing in study.draw(summary).items():
         write_drawing(folder / stem, drawing)
-    return Found(summary, table)
+    return StudyOutcome(summary, table)

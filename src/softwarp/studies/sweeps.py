@@ -17,7 +17,7 @@ METRICS = ("recall@1", "map@r", "avg_dtp")
 PLAIN = "no_warp"  # k1 = k2 = 1
 # A sweep compares settings, so it is judged where settings may be chosen.
 ALWAYS = ("evaluation.split=validation", "evaluation.clustering=false")
-SAID = "section 4.4"  # where the paper says what its sweeps show
+SAID = "section 4.4"  # the place where the paper says what its sweeps show
 
 
 def collect_sweep(

@@ -20,7 +20,7 @@ from softwarp.training.stops import asked_to_stop
 from softwarp.training.train import StoppedError
 
 
-class Kind(NamedTuple):
+class ToyKind(NamedTuple):
     """What is trained: its title, its loss, and alpha: a factor of Eq. 4's AvgDTP, or "auto"."""
 
     title: str
@@ -30,9 +30,9 @@ class Kind(NamedTuple):
 
 PLAIN = "plain"
 KINDS = {
-    PLAIN: Kind("Eq. 4", "euclidean_softmax"),
-    "twice": Kind("warp, alpha 2 x AvgDTP", "warped_softmax", 2.0),
-    "automatic": Kind("warp, automatic alpha", "warped_softmax", "auto"),
+    PLAIN: ToyKind("Eq. 4", "euclidean_softmax"),
+    "twice": ToyKind("warp, alpha 2 x AvgDTP", "warped_softmax", 2.0),
+    "automatic": ToyKind("warp, automatic alpha", "warped_softmax", "auto"),
 }
 SLOPES = {"k1": 0.7, "k2": 1.3}
 CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
@@ -183,17 +183,17 @@ def _train_round(
 def _frame(model: nn.Module, criterion: nn.Module, pictures: Pictures) -> tuple[Tensor, Tensor]:
     """Return the embeddings of the images that are drawn [N, 2], and the proxies [C, 2]."""
     images, labels = pictures.train
-    return model(images[drawn_rows(labels)]), _proxies(criterion)
+    return model(images[shown_rows(labels)]), _proxies(criterion)
 
 
 def _proxies(criterion: nn.Module) -> Tensor:
     return criterion.get_parameter("proxies").detach().clone()
 
 
-def drawn_rows(labels: Tensor) -> Tensor:
+def shown_rows(labels: Tensor) -> Tensor:
     """Return the first images of each class.
 
-    >>> drawn_rows(torch.tensor([1, 0, 1])).tolist()
+    >>> shown_rows(torch.tensor([1, 0, 1])).tolist()
     [1, 0, 2]
     """
     return torch.cat([(labels == label).nonzero()[:SHOWN, 0] for label in labels.unique()])

@@ -12,6 +12,7 @@ import torch
 
 from softwarp.data.sources import Source
 from softwarp.evaluation import evenly_spaced
+from softwarp.models.adapters import trained_part
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.schema import ModelPart
 from softwarp.training.timing import seconds_of
@@ -215,7 +216,8 @@ def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.devi
 
 def _saving_seconds(network: Embedder, folder: Path) -> float:
     """Seconds that a checkpoint takes: the weights now and at the start, and two moments of each."""
-    weights = torch.cat([each.detach().flatten() for each in network.parameters()]).cpu().repeat(4)
+    kept = trained_part(network, dict(network.named_parameters())).values()
+    weights = torch.cat([each.detach().flatten() for each in kept]).cpu().repeat(4)
 
     def save() -> None:
         with tempfile.TemporaryFile(dir=folder) as file:

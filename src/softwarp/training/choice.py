@@ -136,7 +136,7 @@ def trained_as(recipe: Recipe, epochs: int, share: float) -> Recipe:
     """
     if not epochs:
         channels = build_backbone(recipe.model.backbone, pooling=recipe.model.pooling).channels
-        plain = {"head": "none", "head_init": "default", "embedding_size": channels}
+        plain = {"head": "none", "head_init": "default", "embedding_size": channels, "adapter": None}
         recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update=plain)})
     phase = recipe.phases[0].model_copy(update={"epochs": epochs})
     wise_ft = share if 0 < share < 1 else None

@@ -32,7 +32,8 @@ from softwarp.models.embedder import Embedder
 from softwarp.models.preparation import check_side
 from softwarp.models.stages import stage_of
 from softwarp.models.sync_batch_norm import sync_batch_norm
-from softwarp.recipe.schema import BatchPart, OptimizerPart, Recipe
+from softwarp.recipe.phases import OptimizerPart
+from softwarp.recipe.schema import BatchPart, Recipe
 from softwarp.runs.class_rows import join_state, split_state
 from softwarp.runs.run import Run
 

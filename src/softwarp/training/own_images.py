@@ -37,7 +37,7 @@ from softwarp.training.train import train_recipe
 
 # What plan and choice decide, so that it may differ from what an earlier budget left.
 SETTLED = ("data.crop", "data.resize", "phases.0.epochs", "optimizer.wise_ft")
-OF_FROZEN = ("model.head", "model.head_init", "model.embedding_size")
+OF_FROZEN = ("model.head", "model.head_init", "model.embedding_size", "model.adapter")
 OF_FOLDS = ("evaluation", "batches")
 
 

@@ -15,13 +15,13 @@ from softwarp.data.readers import ImageTable
 from softwarp.data.splits import Judged, SplitPlan, divide
 from softwarp.data.tables import layout_of, read_table
 from softwarp.models.backbones import BACKBONES
-from softwarp.models.preparation import preparation_of, sizes_of
+from softwarp.models.preparation import is_transformer, preparation_of, sizes_of
 from softwarp.recipe.files import find_recipe, read_settings
 from softwarp.recipe.load import changed
 from softwarp.recipe.overrides import override
 from softwarp.recipe.schema import Recipe
 
-RECIPE = "own_images"
+RECIPE, OF_TRANSFORMERS = "own_images", "own_images_vit"
 LEAST_CROP = 160  # a backbone of stride 32 then sees 5 x 5 places, however small the images are
 ENLARGED = 1.4  # small photographs, up to the recipe's crop; docs/log.md has what else was tried
 STEPS = 60  # minimum number of training steps, so that a small folder gets many epochs
@@ -67,9 +67,9 @@ def settings_for(
 ) -> dict[str, Any]:
     """Return the settings of a recipe for a folder of class folders, a CSV file, records or shards.
 
-    They are those of `recipes/own_images.yaml`, and what depends on the images: small data sets get more
-    epochs, small images a smaller crop, few classes smaller batches. Another backbone pools in its own way
-    and sees images as it is used to.
+    They are those of `recipes/own_images.yaml`, for transformers of `recipes/own_images_vit.yaml`, and what
+    depends on the images: small data sets get more epochs, small images a smaller crop, few classes smaller
+    batches. Another backbone pools in its own way and sees images as it is used to.
 
     Args:
         depth: depth of the class folders, as in `read_folder`.
@@ -81,7 +81,8 @@ def settings_for(
         table = read_table(name, root, depth=depth)
     train = divide(table.labels, table.splits, SplitPlan(protocol), names=table.names).train
     counts = np.unique(table.labels[train], return_counts=True)[1]
-    settings = read_settings(find_recipe(RECIPE))
+    kind = OF_TRANSFORMERS if backbone is not None and is_transformer(backbone) else RECIPE
+    settings = read_settings(find_recipe(kind))
     samples = int(min(settings["batches"]["samples"], max(2, statistics.median_low(counts.tolist()))))
     classes = min(len(counts), settings["batches"]["classes"])
     steps = max(1, len(train) // (classes * samples))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from softwarp.recipe.schema import Phase
+from softwarp.recipe.phases import Phase
 
 
 def factor(phase: Phase, epoch: float, drops: int = 0) -> float:

@@ -10,7 +10,7 @@ from softwarp.evaluation import evenly_spaced
 from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_classes, proxies_placed
 from softwarp.models.adapters import merged
 from softwarp.models.principal import class_means, principal_head
-from softwarp.recipe.schema import Phase
+from softwarp.recipe.phases import Phase
 from softwarp.training.job import Job
 from softwarp.training.judge import embed_for
 

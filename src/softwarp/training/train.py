@@ -18,7 +18,8 @@ from softwarp.losses import contract
 from softwarp.losses.own_file import loss_label
 from softwarp.models.embedder import plain_norm
 from softwarp.recipe.overrides import check_batches
-from softwarp.recipe.schema import Phase, Recipe
+from softwarp.recipe.phases import Phase
+from softwarp.recipe.schema import Recipe
 from softwarp.runs.result import Counts, Result
 from softwarp.runs.run import Run
 from softwarp.training.follow import follow, tell_download

@@ -23,7 +23,7 @@ from softwarp.training.train import begin_phase, set_rates, take_step
 TIMED = 3  # steps, of which the first loads and allocates: as `seconds_of` makes them
 EMBEDDED = 64  # images
 OPTIMIZER_COPIES = 3  # weights and what Adam keeps, in a checkpoint
-CHECKPOINTS = 2  # that an unfinished run has
+CHECKPOINTS = 2  # an unfinished run has as many
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def cost_of(trainings: Sequence[TrainingKind], pace: StudyPace) -> Cost:
 
 
 def _at_start(recipe: Recipe, sizes: Sizes) -> int:
-    """TrainingKind images that are embedded before the first step, for head, proxies and their rate."""
+    """Training images that are embedded before the first step, for head, proxies and their rate."""
     placed = recipe.model.head_init == "pca" or recipe.loss.proxy_init == "means"
     travels = any(phase.proxy_travel for phase in recipe.phases)
     return sizes.images * placed + min(REACH_IMAGES, sizes.images) * travels

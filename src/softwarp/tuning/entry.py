@@ -19,7 +19,7 @@ from softwarp.tuning.plan import Asked, Recipes, batch_line, fit_study
 from softwarp.tuning.search import Study, check_search, check_steps, fold_runs, judged_recipe, search
 from softwarp.tuning.space import space_of
 
-TRIALS = 30  # unless said otherwise
+TRIALS = 30  # the default
 
 
 @dataclass(frozen=True)

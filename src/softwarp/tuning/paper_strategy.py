@@ -19,7 +19,7 @@ NUMBERS = 10.0  # alpha and scale that the recipe gives as numbers: from a tenth
 # Below the first phase's rates, where those of the second begin; the authors' proxies have 1/225,000.
 LOWER = {"learning_rate": 100.0, "proxy_learning_rate": 1e6, "proxy_travel": 1e6}
 LESS = 10.0  # alpha and scale from a tenth
-SLOPE = 0.6  # on either side of the first phase's slopes
+SLOPE = 0.6  # how far k1 and k2 may move from the first phase's
 
 
 def search_like_the_paper(

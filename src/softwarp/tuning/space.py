@@ -14,7 +14,7 @@ from softwarp.recipe.schema import Recipe, parse_recipe
 Value = float | int | bool | str
 Kind = Literal["float", "log", "int", "auto", "choice"]
 KINDS: tuple[Kind, ...] = ("float", "log", "int", "auto", "choice")
-RATES = {  # of the first phase
+RATES = {  # the first phase's
     "learning_rate": (1e-4, 3e-2),
     "proxy_learning_rate": (1e-3, 1.0),
     "proxy_travel": (0.01, 100.0),
@@ -22,8 +22,8 @@ RATES = {  # of the first phase
 AROUND = 30.0  # a rate that is not well inside its range is searched from 1/30 of it to 30 times it
 FIXED = "fixed"
 NEVER = ("evaluation", "paper", "seed", "trackers", "checkpoint_minutes")  # they judge or describe
-NEAR = 0.02  # of a range: a best value this close to an end is on its bound
-CLASSES = 32  # that a loss is built for to see whether it takes a value
+NEAR = 0.02  # share of a range: a best value this close to an end is on its bound
+CLASSES = 32  # a loss is built for so many, to see whether it takes a value
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ class TrialQueue:
         """Queue a trial again, then call it failed; a worker may die between the two."""
         others = self.study.get_trials(deepcopy=False)
         if not any(other.system_attrs.get("retry_history", [])[-1:] == [trial.number] for other in others):
-            self.retry(self.study, deepcopy(trial))  # which it changes
+            self.retry(self.study, deepcopy(trial))  # it changes what it is given
         self.study.tell(trial.number, state=TrialState.FAIL)
 
     def fill(self, points: list[dict[str, Any]]) -> int:
