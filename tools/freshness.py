@@ -9,6 +9,7 @@ ALWAYS = ("metrics", "recipe")
 NEEDS: dict[str, tuple[str, ...]] = {  # speed and memory depend on no rule
     "automatic_cases": ("automatic", *ALWAYS),
     "automatic_warp": ("automatic", "automatic_from_means", *ALWAYS),
+    "backbones_cub": ("metrics",),
     "benchmark_evaluation": (),
     "benchmark_export": (),
     "benchmark_glyphs": ("automatic", "class_vectors", *ALWAYS),

@@ -13,7 +13,8 @@ from softwarp.fair.benchmark_result import search_table as search_of_each
 from softwarp.fair.reality_table import RealityCheck, category_table, figures_of
 from softwarp.files import write_text
 from softwarp.studies.demo import METRICS
-from softwarp.tables import Cell, Row, Table, metric_table
+from softwarp.tables import Cell, Row, Table, counted, metric_table
+from softwarp.training.backbones_result import Backbones, JudgedBackbone
 
 RESULTS = Path("results")
 
@@ -255,6 +256,20 @@ def frozen_table(content: dict[str, Any]) -> str:
     return Table(heads, tuple(rows)).markdown() + note
 
 
+def backbones_table(content: dict[str, Any]) -> str:
+    """Return the networks that `softwarp backbones` compared, and under which load their times are."""
+    rows = tuple(JudgedBackbone(**row) for row in content["rows"])
+    table = Backbones(rows, content["judged"], content["images"]).table().markdown()
+    threads, load = content["environment"]["threads"], content["load"]
+    return table + (
+        f"\n{content['images']:,} images of CUB's classes 101 to 120, none held out, in "
+        f"{content['minutes']:.0f} minutes in all. In brackets 95% intervals over classes. ms: an image in "
+        f"the network, {counted(threads, 'thread')}, on a machine with {load:.0f} times as much work as "
+        f"cores, so only to be compared with each other. By `{content['command']}` "
+        "([results/backbones_cub.json](../results/backbones_cub.json)).\n"
+    )
+
+
 def speed_table(content: dict[str, Any]) -> str:
     """Return time (multiples of the bare products) and peak memory of each loss, one column per size."""
     sizes = content["sizes"]
@@ -337,6 +352,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "automatic_cases": cases_table,
     "own_folders": folders_table,
     "frozen_features": frozen_table,
+    "backbones_cub": backbones_table,
     "faces_small": faces_table,
 }
 PAGES = {
@@ -344,7 +360,7 @@ PAGES = {
     "docs/performance.md": ("benchmark_loss", "benchmark_sharded", "benchmark_training"),
     "docs/fair.md": ("benchmark_glyphs", "reality_check_glyphs"),
     "docs/loss.md": ("automatic_warp", "automatic_cases"),
-    "docs/training.md": ("own_folders", "frozen_features"),
+    "docs/training.md": ("own_folders", "frozen_features", "backbones_cub"),
     "docs/searching.md": ("benchmark_search",),
     "docs/serve.md": ("benchmark_serve",),
     "docs/faces.md": ("faces_small",),

@@ -45,7 +45,7 @@ def places(tmp_path_factory):
 def draw(folder, classes=8, images=4, side=64):
     generator = np.random.default_rng(0)
     for label in range(classes):
-        colour = generator.integers(0, 255, 3)
+        colour = generator.integers(120, 130, 3)  # hard to tell apart
         (folder / f"class {label}").mkdir(parents=True)
         for number in range(images):
             pixels = np.clip(colour + generator.normal(0, 60, (side, side + number, 3)), 0, 255)
@@ -215,6 +215,28 @@ def test_mistakes_are_one_line_with_the_cure(images, words, cause):
     assert isinstance(answer.exception, ValueError | OSError)
     assert cause in str(answer.exception)
     assert "\n" not in str(answer.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (["train", "--data", "IMAGES", "--backbone", "test_vitt"], "test_vit"),
+        (["train", "--backbone", "auto"], "--backbone needs --data"),
+        (
+            ["train", "--data", "IMAGES", "--backbone", "test_vit", "data.crop=90", "data.resize=96"],
+            "data.crop=80",
+        ),
+        (["index", "--backbone", "auto", "IMAGES", "IMAGES", "-o", "new.index"], "one folder"),
+        (["index", "--backbone", "test_vitt", "IMAGES", "-o", "new.index"], "test_vit"),
+    ],
+)
+def test_a_wrong_backbone_or_size_is_one_line_with_the_cure(images, tmp_path, monkeypatch, words, cause):
+    monkeypatch.chdir(tmp_path)
+    answer = CliRunner().invoke(app, [str(images) if word == "IMAGES" else word for word in words])
+    assert isinstance(answer.exception, ValueError | OSError)
+    assert cause in str(answer.exception)
+    assert "\n" not in str(answer.exception)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_any_weights_the_cure_is_said(images, monkeypatch):

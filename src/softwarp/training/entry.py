@@ -104,8 +104,8 @@ def train(
         if isinstance(data, Recipe):
             if changes or budget or backbone:
                 raise ValueError(
-                    "a recipe has its own settings and epochs: omit budget and backbone, and change it with "
-                    "softwarp.load_recipe(NAME, 'KEY=VALUE')"
+                    "a recipe has its own settings and epochs: omit the budget and the backbone, and change "
+                    "it with softwarp.load_recipe(NAME, 'KEY=VALUE')"
                 )
             if folder is None:
                 raise ValueError("give the folder of the run: softwarp.train(recipe, output='runs/NAME')")
