@@ -149,7 +149,8 @@ def distance_to_proxy(job: Job) -> float | None:
     if contract.proxies_of(job.loss) is None or not len(items):
         return None
     job.judged.eval()
-    embeddings, seen = embed_for(job, job.judged, job.source.plain, items)
+    model = job.judged if job.state.step else Untrained(job.judged, job.judged.from_pooled)
+    embeddings, seen = embed_for(job, model, job.source.plain, items)
     classes, labels = job.source.labels[seen].unique(return_inverse=True)
     proxies = contract.vectors_at(job.loss, classes).float().cpu()
     if job.loss.distance == "cosine":
