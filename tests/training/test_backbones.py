@@ -104,9 +104,14 @@ def test_only_training_classes_are_looked_at_unless_asked(images, found, monkeyp
     assert softwarp.backbones(images, ["test_vit"], protocol="all", on_event=lambda _: None).images == 32
 
 
-def test_the_figures_are_those_that_training_calls_its_baseline(images, tmp_path):
+@pytest.mark.parametrize(
+    "changes", [("phases.0.epochs=0",), ("phases.0.epochs=1", "evaluation.fold=0", "evaluation.folds=3")]
+)
+def test_the_figures_are_those_that_training_calls_its_baseline(images, tmp_path, changes):
+    """Also where a head of few dimensions follows the features, as nothing is chosen with a fold."""
+    small = ("model.embedding_size=8", "evaluation.ks=[1]", "batches.classes=2")
     model = softwarp.train(
-        images, "phases.0.epochs=0", backbone="test_vit", output=tmp_path / "run", on_event=lambda _: None
+        images, *changes, *small, backbone="test_vit", output=tmp_path / "run", on_event=lambda _: None
     )
     (row,) = softwarp.backbones(images, ["test_vit"], protocol="test", on_event=lambda _: None)
     assert model.result.baseline["map@r"] == pytest.approx(row.map_at_r, abs=1e-6)
