@@ -5,7 +5,7 @@ from PIL import Image
 
 from softwarp.data.tables import read_table
 from softwarp.recipe.schema import parse_recipe
-from softwarp.training.choice import trained_as
+from softwarp.training.choice import Way, made_as
 from softwarp.training.own_recipe import SAMPLED, crop_size, recipe_for, settings_for
 
 
@@ -107,7 +107,7 @@ def test_transformers_have_adapters_and_the_rest_trains_its_own_weights(tmp_path
     assert settings["model"]["head_init"] == "pca"
     recipe = parse_recipe(settings)
     assert recipe.model.freeze_batch_norm == (adapter is None)  # adapters leave it alone themselves
-    frozen = trained_as(recipe, 0, 0.0).model
+    frozen = made_as(recipe, Way()).model
     assert (frozen.adapter, frozen.head) == (None, "none")
 
 
