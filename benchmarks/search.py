@@ -79,7 +79,8 @@ def build_softwarp(folder: Path, kind: str, vectors: Vectors) -> dict[str, float
     from softwarp.index.images import NewImage
     from softwarp.index.index import Index
     from softwarp.index.rows import write_rows
-    from softwarp.index.updates import as_stored, compact_and_index
+    from softwarp.index.searching import as_stored
+    from softwarp.index.updates import compact_and_index
 
     index = Index.create(folder, dimensions=DIMENSIONS, distance="euclidean", kind=kind)
     written = [0.0]

@@ -23,7 +23,9 @@ from softwarp.data.idx import read_idx
 from softwarp.evaluation import map_at_r_per_class
 from softwarp.files import write_json
 from softwarp.metrics import bootstrap_over_classes
+from softwarp.runs.choice import Choice
 from softwarp.runs.provenance import environment
+from softwarp.runs.result import read_json_as
 from softwarp.runs.run import Run
 
 RESULT = Path("results/own_folders.json")
@@ -104,7 +106,8 @@ def study(name: str, data: Path, runs: Path) -> dict[str, Any]:
     differences = torch.tensor(
         [[seed[each] - frozen[each] for each in classes] for seed in seeds], dtype=torch.float64
     ).mean(0)
-    result = trained[0].result()
+    result, choice = trained[0].result(), read_json_as(Choice, output / "choice" / "choice.json")
+    seconds = [*(each.seconds for each in choice.rungs), *(run.result().seconds for run in trained)]
     return {
         "folder": name,
         "images": result.images.train + result.images.evaluated,
@@ -118,7 +121,8 @@ def study(name: str, data: Path, runs: Path) -> dict[str, Any]:
         "trained_recall@1": [run.result().metrics["recall@1"] for run in trained],
         "difference": float(differences.mean()),
         "interval": bootstrap_over_classes(differences, torch.arange(len(classes))),
-        "minutes": _seconds(output) / 60,
+        "rungs": [each.model_dump(mode="json") for each in choice.rungs],
+        "minutes": sum(seconds) / 60,
     }
 
 
@@ -129,10 +133,6 @@ def per_class(run: Run) -> dict[str, float]:
     names = {label: rows[row] for row, label in enumerate(arrays["labels"].tolist())}
     ordered = [names[label] for label in sorted(names)]
     return map_at_r_per_class(arrays, ordered, distance=run.result().distance)
-
-
-def _seconds(output: Path) -> float:
-    return sum(Run(path.parent).result().seconds for path in output.glob("**/result.json"))
 
 
 def main(

@@ -18,7 +18,7 @@ from softwarp.data.class_groups import fold_classes, given_or_drawn
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
 from softwarp.training.budget import Pace
-from softwarp.training.own_images import replace_other
+from softwarp.training.earlier import replace_other
 from softwarp.training.train import train_recipe
 
 
@@ -37,10 +37,14 @@ def finished(tmp_path_factory):
 def test_what_is_chosen_on_held_out_classes_is_trained_and_reported(finished):
     _, folder, said = finished
     assert said.exit_code == 0, said.output
-    choice = json.loads((folder / "choice" / "choice.json").read_text())
+    choice = choice_in(folder)
     assert choice["classes"] == 9  # three of twelve are for test
     keys = [(each["epochs"], each["share"]) for each in choice["candidates"]]
-    assert keys == [(0, 0.0), *((epochs, share) for epochs in (1, 2) for share in (0.25, 0.5, 0.75, 1.0))]
+    assert keys[0] == (0, 0.0)
+    tuned = sorted(key for key in keys if key[0])
+    assert tuned == [(epochs, share) for epochs in (1, 2) for share in (0.25, 0.5, 0.75, 1.0)]
+    assert [each["name"] for each in choice["rungs"]] == ["frozen", "calibrated", "head", "fine-tuned"]
+    assert sum(f"{each['name']} *" in said.stdout for each in choice["rungs"]) == 1
     recipe, result = Run(folder).recipe(), Run(folder).result()
     assert recipe.phases[0].epochs == result.epochs == choice["chosen"]["epochs"]
     assert (recipe.optimizer.wise_ft or 0.0) in (choice["chosen"]["share"], 0.0)
@@ -51,9 +55,18 @@ def test_what_is_chosen_on_held_out_classes_is_trained_and_reported(finished):
     assert "up to 2 epochs on each half of the training classes" in said.stderr
 
 
+def choice_in(folder):
+    return json.loads((folder / "choice" / "choice.json").read_text())
+
+
+def judged_by(folder, fold):
+    """The classes that judged one half."""
+    return set(Run(folder / "choice" / f"fold-{fold}").history()[-1]["interpolations"]["1.0"])
+
+
 def test_classes_that_choose_are_training_classes_each_held_out_once(finished):
     _, folder, _ = finished
-    judged = [{item.class_name for item in Run(folder / "choice" / f"fold-{k}").items()} for k in (0, 1)]
+    judged = [judged_by(folder, fold) for fold in (0, 1)]
     tested = {item.class_name for item in Run(folder).items()}
     assert sorted(map(len, judged)) == [4, 5]
     assert not judged[0] & judged[1]
@@ -63,7 +76,7 @@ def test_classes_that_choose_are_training_classes_each_held_out_once(finished):
 def test_the_same_command_trains_nothing_again_and_measures_no_pace(finished, monkeypatch):
     root, folder, said = finished
     monkeypatch.setattr("softwarp.training.train.work_through", None)
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", None)
     again = answer(root, folder, "phases.0.epochs=2")
     assert again.exit_code == 0, again.output
     assert "already finished; to train again" in again.stderr
@@ -76,7 +89,7 @@ def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path,
 
     def stop(*inputs):
         looks.append(1)
-        if len(looks) == 3:  # in the second fold
+        if len(looks) == 3:  # in the second epoch of the first half
             signal.raise_signal(signal.SIGINT)
         return looked(*inputs)
 
@@ -84,13 +97,16 @@ def test_a_stop_while_choosing_is_resumed_to_the_same_choice(finished, tmp_path,
     cut = answer(root, tmp_path / "run", "phases.0.epochs=2")
     assert cut.exit_code == 130
     assert "To resume: " in cut.stderr
-    assert Run(tmp_path / "run" / "choice" / "fold-0").finished()
-    assert not Run(tmp_path / "run" / "choice" / "fold-1").finished()
-    assert not (tmp_path / "run" / "recipe.yaml").exists()
+    assert Run(tmp_path / "run").result().epochs == 0  # the best so far is there
+    assert not (tmp_path / "run" / "choice" / "choice.json").exists()
     monkeypatch.setattr("softwarp.training.train.end_epoch", looked)
     assert answer(root, tmp_path / "run", "phases.0.epochs=2").exit_code == 0
-    texts = [(place / "choice" / "choice.json").read_text() for place in (folder, tmp_path / "run")]
-    assert texts[0] == texts[1]
+    choices = [
+        json.loads((place / "choice" / "choice.json").read_text()) for place in (folder, tmp_path / "run")
+    ]
+    assert choices[0].pop("rungs")
+    assert choices[1].pop("rungs")
+    assert choices[0] == choices[1]
     assert Run(tmp_path / "run").result().metrics == Run(folder).result().metrics
 
 
@@ -110,11 +126,12 @@ def test_a_fresh_start_that_is_stopped_leaves_no_earlier_run_to_resume(tmp_path,
 
     monkeypatch.setattr("softwarp.training.train.end_epoch", stop)
     assert answer(root, folder, "phases.0.epochs=1", "--fresh").exit_code == 130
-    assert not list(folder.glob("**/result.json"))
+    assert [path.parent for path in folder.glob("**/result.json")] == [folder]
+    assert Run(folder).result().epochs == 0
     monkeypatch.setattr("softwarp.training.train.end_epoch", looked)
     again = answer(root, folder, "phases.0.epochs=1")
     assert again.exit_code == 0, again.output
-    assert "already finished" not in again.stderr
+    assert Run(folder).result().epochs == choice_in(folder)["chosen"]["epochs"]
 
 
 def test_too_few_classes_to_choose_by_leave_the_frozen_features(tmp_path):
@@ -186,8 +203,8 @@ def test_the_recipe_that_it_begins_with_can_be_shown(finished):
 
 
 def test_a_whole_phase_keeps_its_epochs(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
-    monkeypatch.setattr("softwarp.training.own_images.train_recipe", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", lambda *_: Pace(1e3, 1e3, 1e3))
+    monkeypatch.setattr("softwarp.training.own_images.climb_on_features", None)
     phase = "{epochs: 4, learning_rate: 1e-4, proxy_travel: 0.5}"
     assert "up to 4 epochs" in answer(finished[0], tmp_path, f"phases=[{phase}]").stderr
 
@@ -206,18 +223,18 @@ def test_validation_classes_choose_nothing(tmp_path):
     judged = {item.class_name for item in final.items()}
     assert (final.result().split, len(judged)) == ("validation", 8)
     for fold in (0, 1):
-        choosing = {item.class_name for item in Run(tmp_path / "run" / "choice" / f"fold-{fold}").items()}
+        choosing = judged_by(tmp_path / "run", fold)
         assert len(choosing) == 4
         assert not choosing & judged
 
 
 def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "softwarp.training.own_images.measure_pace",
+        "softwarp.training.own_plan.measure_pace",
         lambda model, source, crop, device, folder: Pace(crop**2 / 1e5, crop**2 / 3e5, 0.0),
     )
     monkeypatch.setattr(
-        "softwarp.training.own_images.train_recipe", None
+        "softwarp.training.own_images.climb_on_features", None
     )  # a plan is made before anything is trained
     root = stripes(tmp_path / "images", side=140)
     plans = {}
@@ -232,32 +249,31 @@ def test_a_budget_decides_crop_and_epochs_before_training(tmp_path, monkeypatch)
 
 def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr("softwarp.training.own_images.train_recipe", None)
+    monkeypatch.setattr("softwarp.training.own_images.climb_on_features", None)
     monkeypatch.setattr(
-        "softwarp.training.own_images.measure_pace",
+        "softwarp.training.own_plan.measure_pace",
         lambda model, *_: measured.append(model.embedding_size) or Pace(1.0, 1.0, 1.0),
     )
     root, folder = stripes(tmp_path / "images"), tmp_path / "run"
     one, three = (answer(root, folder, "phases.0.epochs=4", "--seeds", seeds).stderr for seeds in "13")
     assert measured == [8]
-    assert "expected time: 21 minutes" in one
-    assert "expected time: 34 minutes" in three
+    assert "expected time: 20 minutes" in one
+    assert "expected time: 33 minutes" in three
     answer(root, folder, "phases.0.epochs=4", "model.embedding_size=16")
     assert measured == [8, 16]
 
 
-def test_a_slower_machine_than_planned_trains_fewer_epochs_and_resumes_so(finished, tmp_path, monkeypatch):
+def test_a_slower_machine_than_planned_looks_once_and_resumes_so(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", lambda *_: Pace(1e-6, 1e-6, 1e-6))
     said = answer(finished[0], tmp_path, "--budget", "0.01s")
     assert said.exit_code == 0, said.output
-    assert "up to 4 epochs on each half" in said.stderr
-    assert said.stderr.count("up to 1 epochs from here") == 2
-    assert "over the budget" in said.stderr
-    assert [Run(tmp_path / "choice" / f"fold-{number}").result().epochs for number in (0, 1)] == [4, 1]
-    choice = json.loads((tmp_path / "choice" / "choice.json").read_text())
+    for fold in (0, 1):
+        assert len(Run(tmp_path / "choice" / f"fold-{fold}").history()) == 1
+    choice = choice_in(tmp_path)
     assert choice["classes"] == 9
     assert {each["epochs"] for each in choice["candidates"]} == {0, 1}
+    assert [each["name"] for each in choice["rungs"]] == ["frozen", "calibrated", "fine-tuned"]
     assert Run(tmp_path).result().epochs <= 1
     monkeypatch.setattr("softwarp.training.train.work_through", None)
     assert answer(finished[0], tmp_path, "--budget", "0.01s").stdout == said.stdout
@@ -284,23 +300,24 @@ def slowly(seconds):
     return lambda *_: Pace(seconds, seconds / 3, 0.0)
 
 
-def test_a_longer_budget_replaces_what_a_shorter_one_left_and_says_so(finished, tmp_path, monkeypatch):
+def test_a_longer_budget_goes_on_where_a_shorter_one_ended(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("softwarp.training.own_recipe.STEPS", 4)
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", slowly(1.0))
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", slowly(1.0))
     short = answer(finished[0], tmp_path, "--budget", "2 s")
     assert "give a longer budget" in short.stdout
     assert Run(tmp_path).result().epochs == 0
-    monkeypatch.setattr("softwarp.training.own_images.fit_rest", lambda plan, *_, epochs, **__: (epochs, 0.0))
-    long = answer(finished[0], tmp_path, "--budget", "20min")
+    monkeypatch.setattr("softwarp.training.tuned.why_stop", lambda *_: "time")
+    some = answer(finished[0], tmp_path, "--budget", "20min")
+    assert some.exit_code == 0, some.output
+    assert "for as long as it pays" in some.stderr
+    monkeypatch.setattr(
+        "softwarp.training.tuned.why_stop", lambda tuning, seen, epochs, *_: "flat" if epochs == 2 else ""
+    )
+    long = answer(finished[0], tmp_path, "--budget", "30min")
     assert long.exit_code == 0, long.output
-    assert "up to 4 epochs" in long.stderr
-    chosen = json.loads((tmp_path / "choice" / "choice.json").read_text())["chosen"]["epochs"]
+    assert [len(Run(tmp_path / "choice" / f"fold-{fold}").history()) for fold in (0, 1)] == [2, 2]
+    chosen = choice_in(tmp_path)["chosen"]["epochs"]
     assert Run(tmp_path).result().epochs == chosen
-    if chosen:
-        assert f"{tmp_path}: replaces what another budget left there (frozen features)" in long.stderr
-    less = answer(finished[0], tmp_path, "--budget", "6 min")
-    assert less.exit_code == 0, less.output
-    assert "fold-0: replaces what another budget left there (4 epochs at 64 px)" in less.stderr
 
 
 @pytest.mark.parametrize(
@@ -317,7 +334,7 @@ def test_another_recipe_in_the_folder_is_refused_before_anything_is_timed(
     finished, words, cause, monkeypatch
 ):
     root, folder, _ = finished
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", None)
     monkeypatch.setattr("softwarp.training.train.work_through", None)
     before = sorted(path for path in folder.glob("**/*") if path.is_file())
     said = answer(root, folder, *words)
@@ -331,7 +348,7 @@ def test_other_images_are_refused_before_anything_is_timed(tmp_path, monkeypatch
     root, folder = stripes(tmp_path / "images"), tmp_path / "run"
     assert answer(root, folder, "phases.0.epochs=1").exit_code == 0
     shutil.copy(root / "class 00" / "0.png", root / "class 00" / "more.png")
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", None)
     for seeds in "12":
         said = answer(root, folder, "phases.0.epochs=1", "--seeds", seeds)
         assert "other images" in str(said.exception)
@@ -349,7 +366,7 @@ def test_a_later_seed_s_folder_is_checked_before_the_first_seed_trains(finished,
 
 def test_an_output_that_is_a_file_is_refused_at_once(finished, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("softwarp.training.own_images.measure_pace", None)
+    monkeypatch.setattr("softwarp.training.own_plan.measure_pace", None)
     for place in ("file", "file/run"):
         said = answer(finished[0], tmp_path / place)
         assert f"{tmp_path / 'file'} is a file" in str(said.exception)

@@ -22,7 +22,7 @@ from support.tiny_runs import PHASE, tiny
 
 import softwarp
 from softwarp.data.glyphs import BASELINE, FONT_SIZE, SIZE, load_glyphs
-from softwarp.index import embed_files
+from softwarp.index import embed_files, searching
 from softwarp.index import faiss_index as index_faiss
 from softwarp.index import updates as index_updates
 from softwarp.index.images import NewImage
@@ -340,7 +340,7 @@ def test_numbers_whose_squares_overflow_are_refused(tmp_path, value):
 
 @pytest.mark.parametrize("rows", [1, 15, 30])
 def test_vectors_from_before_that_check_never_give_another_id(tmp_path, monkeypatch, rows):
-    monkeypatch.setattr(index_updates, "LARGEST", np.inf)
+    monkeypatch.setattr(searching, "LARGEST", np.inf)
     vectors = gaussian(30, 8) + np.float32(2e19) * np.eye(30, 8, dtype=np.float32)
     index = vector_index(tmp_path, vectors)
     with pytest.raises(ValueError, match="too large"):

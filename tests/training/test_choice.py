@@ -10,10 +10,11 @@ from softwarp.recipe.schema import parse_recipe
 from softwarp.training.choice import (
     FOLD_SEED,
     Choice,
+    Way,
     choose_candidate,
     fold_recipes,
+    made_as,
     read_looks,
-    trained_as,
     why_frozen,
 )
 from softwarp.training.own_recipe import settings_for
@@ -28,10 +29,10 @@ def classes(mean, spread=0.0):
 
 def test_the_best_of_those_that_surely_beat_the_frozen_features_is_chosen():
     values = {
-        (0, 0.0): classes(0.5),
-        (4, 0.5): classes(0.52, 0.01),
-        (4, 1.0): classes(0.53, 0.01),
-        (8, 1.0): classes(0.55, 0.3),  # better still, but who knows
+        Way(): classes(0.5),
+        Way(4, 0.5): classes(0.52, 0.01),
+        Way(4, 1.0): classes(0.53, 0.01),
+        Way(8, 1.0): classes(0.55, 0.3),  # better still, but who knows
     }
     choice = choose_candidate(values)
     assert (choice.chosen.epochs, choice.chosen.share) == (4, 1.0)
@@ -47,7 +48,7 @@ def test_the_best_of_those_that_surely_beat_the_frozen_features_is_chosen():
 
 def test_the_difference_is_paired_by_class():
     """Classes differ by far more than training changes, and all change alike."""
-    choice = choose_candidate({(0, 0.0): classes(0.5, 0.4), (2, 0.25): classes(0.51, 0.4)})
+    choice = choose_candidate({Way(): classes(0.5, 0.4), Way(2, 0.25): classes(0.51, 0.4)})
     assert choice.chosen.epochs == 2
     assert choice.chosen.interval == pytest.approx((0.01, 0.01))
     assert "2 epochs, 25% of the way" in choice.sentence()
@@ -72,7 +73,7 @@ def test_a_half_without_a_class_of_two_images_cannot_judge():
     ],
 )
 def test_the_frozen_features_stay_unless_they_are_beaten_beyond_chance(trained, words):
-    choice = choose_candidate({(4, 1.0): trained, (0, 0.0): classes(0.5)})
+    choice = choose_candidate({Way(4, 1.0): trained, Way(): classes(0.5)})
     assert (choice.chosen.epochs, choice.chosen.share) == (0, 0.0)
     assert choice.chosen.difference == 0
     assert "the frozen features" in choice.sentence()
@@ -81,7 +82,7 @@ def test_the_frozen_features_stay_unless_they_are_beaten_beyond_chance(trained, 
 
 def test_only_classes_that_all_candidates_judged_count():
     choice = choose_candidate(
-        {(0, 0.0): classes(0.5) | {"alone": 0.0}, (1, 1.0): classes(0.6) | {"other": 1.0}}
+        {Way(): classes(0.5) | {"alone": 0.0}, Way(1, 1.0): classes(0.6) | {"other": 1.0}}
     )
     assert choice.classes == 12
     assert choice.chosen.difference == pytest.approx(0.1)
@@ -90,17 +91,17 @@ def test_only_classes_that_all_candidates_judged_count():
 def test_few_classes_that_agree_only_roughly_do_not_choose():
     """Resampled, these four would exclude zero; four values do not."""
     frozen = {"a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5}
-    choice = choose_candidate({(0, 0.0): frozen, (1, 1.0): {"a": 0.51, "b": 0.51, "c": 0.52, "d": 0.6}})
+    choice = choose_candidate({Way(): frozen, Way(1, 1.0): {"a": 0.51, "b": 0.51, "c": 0.52, "d": 0.6}})
     assert choice.chosen.epochs == 0
-    assert choose_candidate({(0, 0.0): {"a": 0.5}, (1, 1.0): {"a": 0.9}}).chosen.epochs == 0
+    assert choose_candidate({Way(): {"a": 0.5}, Way(1, 1.0): {"a": 0.9}}).chosen.epochs == 0
 
 
 def test_looks_of_folds_are_put_together_by_class():
     histories = [
-        [{"epoch": 1}, {"epoch": 2, "interpolations": {"0.0": {name: 0.1}, "0.5": {name: 0.2}}}]
+        [{"epoch": 1}, {"epoch": 2, "interpolations": {"0.5": {name: 0.2}, "1.0": {name: 0.1}}}]
         for name in ("a", "b")
     ]
-    assert read_looks(histories) == {(0, 0.0): {"a": 0.1, "b": 0.1}, (2, 0.5): {"a": 0.2, "b": 0.2}}
+    assert read_looks(histories) == {Way(2, 0.5): {"a": 0.2, "b": 0.2}, Way(2, 1.0): {"a": 0.1, "b": 0.1}}
 
 
 @pytest.fixture
@@ -113,11 +114,11 @@ def recipe(tmp_path):
 
 
 def test_folds_train_the_recipe_and_look_at_the_other_half(recipe):
-    folds = fold_recipes(recipe, 9)
+    folds = fold_recipes(recipe, 9, every=3, epochs=12)
     assert [each.evaluation.fold for each in folds] == [0, 1]
     for each in folds:
         assert each.evaluation.fold_of == each.evaluation.split == "validation"
-        assert each.evaluation.every == 3  # four looks
+        assert each.evaluation.every == 3
         assert each.batches.classes == 4  # of nine classes one half has four
         assert each.optimizer.wise_ft is None
         assert (each.phases, each.model, each.loss) == (recipe.phases, recipe.model, recipe.loss)
@@ -125,7 +126,7 @@ def test_folds_train_the_recipe_and_look_at_the_other_half(recipe):
 
 @pytest.mark.parametrize(("epochs", "share", "wise_ft"), [(0, 0.0, None), (3, 0.75, 0.75), (12, 1.0, None)])
 def test_the_final_model_is_trained_as_the_chosen_one_was(recipe, epochs, share, wise_ft):
-    final = trained_as(recipe, epochs, share)
+    final = made_as(recipe, Way(epochs, share))
     assert final.phases[0].epochs == epochs
     assert final.optimizer.wise_ft == wise_ft
     assert final.evaluation == recipe.evaluation
@@ -141,7 +142,7 @@ def test_without_epochs_the_features_are_taken_as_they_are():
             "phases": [{"epochs": 4, "learning_rate": 0.1, "proxy_travel": 1.0}],
         }
     )
-    trained, frozen = trained_as(recipe, 2, 1.0), trained_as(recipe, 0, 0.0)
+    trained, frozen = made_as(recipe, Way(2, 1.0)), made_as(recipe, Way())
     assert trained.model == recipe.model
     assert (frozen.phases[0].epochs, frozen.model.head) == (0, "none")
     assert frozen.model.embedding_size == build_backbone("small_conv").channels
@@ -149,17 +150,17 @@ def test_without_epochs_the_features_are_taken_as_they_are():
 
 @pytest.mark.parametrize(("last", "rising"), [(0.6, True), (0.54, False)])
 def test_a_curve_that_ends_at_its_best_is_still_rising(last, rising):
-    values = {(0, 0.0): classes(0.5), (4, 1.0): classes(0.55, 0.01), (8, 0.5): classes(last, 0.01)}
+    values = {Way(): classes(0.5), Way(4, 1.0): classes(0.55, 0.01), Way(8, 0.5): classes(last, 0.01)}
     assert choose_candidate(values).still_rising() == rising
-    del values[4, 1.0]
+    del values[Way(4, 1.0)]
     assert not choose_candidate(values).still_rising()  # a single look shows no curve
 
 
 def on_both(images, held_out_classes):
     """The choice between the frozen features and one candidate, of 50% everywhere if nothing is said."""
-    frozen = (0, 0.0)
+    frozen = Way()
     return choose_candidate(
-        {frozen: classes(0.5), (4, 1.0): held_out_classes}, {frozen: classes(0.5), (4, 1.0): images}
+        {frozen: classes(0.5), Way(4, 1.0): held_out_classes}, {frozen: classes(0.5), Way(4, 1.0): images}
     )
 
 
@@ -181,8 +182,8 @@ def test_in_a_closed_set_held_out_images_decide_and_held_out_classes_may_object(
 
 
 def test_in_a_closed_set_the_best_on_held_out_images_is_chosen():
-    images = {(0, 0.0): classes(0.5), (2, 1.0): classes(0.7, 0.01), (4, 1.0): classes(0.6, 0.01)}
-    others = {(0, 0.0): classes(0.5), (2, 1.0): classes(0.5, 0.01), (4, 1.0): classes(0.9, 0.01)}
+    images = {Way(): classes(0.5), Way(2, 1.0): classes(0.7, 0.01), Way(4, 1.0): classes(0.6, 0.01)}
+    others = {Way(): classes(0.5), Way(2, 1.0): classes(0.5, 0.01), Way(4, 1.0): classes(0.9, 0.01)}
     choice = choose_candidate(others, images)
     assert (choice.chosen.epochs, choice.best.epochs) == (2, 2)
     assert choice.chosen.images.map_at_r == pytest.approx(0.7)
@@ -204,7 +205,7 @@ def test_the_sentence_of_a_closed_set_has_both_differences():
 
 
 def test_a_choice_of_before_closed_sets_is_read():
-    choice = choose_candidate({(0, 0.0): classes(0.5), (4, 1.0): classes(0.6, 0.01)})
+    choice = choose_candidate({Way(): classes(0.5), Way(4, 1.0): classes(0.6, 0.01)})
     content = json.loads(choice.model_dump_json(by_alias=True))
     for each in (content["chosen"], content["best"], *content["candidates"]):
         del each["images"]
@@ -213,4 +214,4 @@ def test_a_choice_of_before_closed_sets_is_read():
 
 def test_looks_at_held_out_images_are_read_by_their_own_key():
     rows = [{"epoch": 2, "interpolations": {"1.0": {"a": 0.1}}, "held_out_images": {"1.0": {"b": 0.2}}}]
-    assert read_looks([rows], "held_out_images") == {(2, 1.0): {"b": 0.2}}
+    assert read_looks([rows], "held_out_images") == {Way(2, 1.0): {"b": 0.2}}

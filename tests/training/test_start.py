@@ -12,7 +12,8 @@ from softwarp.models.embedder import Embedder
 from softwarp.recipe.overrides import change_loss
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.run import Run
-from softwarp.training.start import PER_CLASS, proxy_rate, sampled_items, start_run
+from softwarp.training.features import PER_CLASS, sampled_items
+from softwarp.training.start import proxy_rate, start_run
 from softwarp.training.train import StoppedError, train_recipe
 
 NOTHING = {**PHASE, "epochs": 0}

@@ -14,9 +14,9 @@ from softwarp.commands.recipes import Words, recipe_of_words
 
 if TYPE_CHECKING:
     from softwarp.data.splits import Judged
-    from softwarp.recipe.schema import DataPart
     from softwarp.runs.repeats import Repeats
     from softwarp.tables import Table
+    from softwarp.training.entry import Trained
 
 
 def train(
@@ -97,7 +97,7 @@ def train(
         return
     if verbose and own is not None:
         say(f"# {folder}/recipe.yaml\n{dump_recipe(trained.recipe)}")
-    _report(trained.repeats(), folder, trained.settled, data, trained.recipe.data)
+    _report(trained, folder, data)
 
 
 @contextmanager
@@ -110,22 +110,23 @@ def _stopped_early() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _report(repeats: "Repeats", folder: Path, settled: str, data: Path | None, part: "DataPart") -> None:
+def _report(trained: "Trained", folder: Path, data: Path | None) -> None:
     """Print the metrics, with several seeds their mean and deviation, and what comes next.
 
     Args:
-        settled: how the model was chosen; empty for a recipe.
         data: one's own images, if there are any.
-        part: how the images were read, and which crop the model saw.
     """
     from rich.console import Console
 
+    repeats, settled, part = trained.repeats(), trained.settled, trained.recipe.data
     if repeats.runs[0].images.evaluated:
         Console().print(repeats_table(repeats).terminal())
     else:
         note("all classes were trained and none judged: softwarp verify RUN --pairs FILE")
     if settled and repeats.baseline:
         typer.echo(f"before: the frozen features; all figures at a crop of {part.crop} px")
+    if trained.choice is not None and trained.choice.rungs:
+        Console().print(trained.choice.table().terminal())
     if settled:
         typer.echo(settled)
     before = repeats.baseline.get("map@r", 0.0)

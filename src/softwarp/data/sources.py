@@ -73,6 +73,7 @@ class Source:
     closed: bool  # whether the classes that are judged train, too
     kept: Images | None = None  # images of training classes, held out; they search `plain`
     kept_labels: Tensor | None = None
+    kept_items: Items | None = None
     shards: Tensor | None = None  # the file that each training image is in, if they are packed into several
 
 
@@ -194,13 +195,14 @@ def _source(
     train, plain, labels, train_items = side(division.train, trained, "train")
     role = judged if division.gallery is None else "query"
     _, queries, query_labels, query_items = side(division.queries, evaluated, role)
-    gallery, gallery_labels, gallery_items, kept, kept_labels = None, None, None, None, None
+    gallery, gallery_labels, gallery_items = None, None, None
+    kept, kept_labels, kept_items = None, None, None
     if division.gallery is not None and np.array_equal(division.gallery, division.train):
         gallery, gallery_labels, gallery_items = plain, labels, replace(train_items, role="gallery")
     elif division.gallery is not None:
         _, gallery, gallery_labels, gallery_items = side(division.gallery, evaluated, "gallery")
     if division.kept is not None:
-        _, kept, kept_labels, _ = side(division.kept, trained, "validation")
+        _, kept, kept_labels, kept_items = side(division.kept, trained, "validation")
     return Source(
         train=train,
         labels=labels,
@@ -220,6 +222,7 @@ def _source(
         closed=division.closed,
         kept=kept,
         kept_labels=kept_labels,
+        kept_items=kept_items,
         shards=None if table.shards is None else torch.from_numpy(table.shards[division.train]).long(),
     )
 

@@ -13,7 +13,7 @@ from softwarp.files import write_json, write_text
 from softwarp.recipe.overrides import dump_recipe
 from softwarp.recipe.schema import Recipe
 from softwarp.tables import counted, write_table
-from softwarp.training.choice import trained_as
+from softwarp.training.choice import FROZEN, made_as
 from softwarp.training.step_batches import Room, divide_able, fit_batches, room_of
 from softwarp.tuning.cost import TrainingKind
 from softwarp.tuning.entry import recipe_of
@@ -115,7 +115,7 @@ def plan_benchmark(
     asked = Asked(trials, TRIALS, budget, dry_run)
     known = {"kind": "benchmark", "data": room.sha256}
     plan = plan_for_losses(recipes, _trainings(seeds), folder, known, asked)
-    return Planned(folder, fit_batches(trained_as(base, 0, 0.0), room), room, plan, seeds)
+    return Planned(folder, fit_batches(made_as(base, FROZEN), room), room, plan, seeds)
 
 
 def run_benchmark(

@@ -16,8 +16,7 @@ from softwarp.index.faiss_index import SPARE, nearest, scan
 from softwarp.index.insights import numbered_classes, vote
 from softwarp.index.results import Answer, Answers
 from softwarp.index.rows import Distances, Mask, Rows, Vectors
-from softwarp.index.searching import as_told
-from softwarp.index.updates import as_stored
+from softwarp.index.searching import as_stored, as_told
 
 if TYPE_CHECKING:
     from softwarp.index.index import Index

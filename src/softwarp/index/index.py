@@ -22,9 +22,9 @@ from softwarp.index.images import IndexedImage, NewImage
 from softwarp.index.queries import as_vectors, check_model, farthest, model_of, origins, parse_where
 from softwarp.index.results import Answers, Neighbour, Neighbours
 from softwarp.index.rows import Distances, Rows, Vectors
-from softwarp.index.searching import allowed_rows, as_told, nearest_rows
+from softwarp.index.searching import allowed_rows, as_stored, as_told, nearest_rows
 from softwarp.index.store import IndexStore
-from softwarp.index.updates import Changes, as_stored, compact_and_index, weights_digest
+from softwarp.index.updates import Changes, compact_and_index, weights_digest
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,14 +1,20 @@
-"""The rows of a store that are nearest to a vector, by a scan or by faiss, and those that a filter allows."""
+"""Vectors as a store holds them, and the rows nearest to one, by scan or faiss, that a filter allows."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softwarp.index.faiss_index import FEW, SPARE, Effort, nearest, probe, scan
 from softwarp.index.rows import Distances, Mask, Rows, Vectors
 from softwarp.index.store import IndexStore
 from softwarp.names import did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LARGEST = 1e16  # value of a vector whose square, added up, surely fits into float32
 
 
 def nearest_rows(
@@ -30,6 +36,32 @@ def nearest_rows(
             f"vectors of {store.folder} are too large to compare; scale them, and build it again"
         )
     return distances, rows
+
+
+def as_stored(store: IndexStore, vectors: "NDArray[Any] | Tensor", names: Sequence[str] = ()) -> Vectors:
+    """Return vectors as the store holds them: checked, and of unit length for cosine.
+
+    Args:
+        names: of the images, for errors.
+    """
+    dimensions = store.settings["dimensions"]
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused below
+        found = np.asarray(vectors, np.float32)
+    if found.ndim != 2 or found.shape[1] != dimensions:
+        raise ValueError(f"{store.folder} holds vectors of {dimensions} dimensions, not {list(found.shape)}")
+    _refuse(~np.isfinite(found), names, "NaN or infinity")
+    if store.settings["unit"]:
+        lengths = np.linalg.norm(found.astype(np.float64), axis=1, keepdims=True)
+        found = np.asarray(found / np.where(lengths > 0, lengths, 1), np.float32)
+    _refuse(np.abs(found) > LARGEST, names, f"a number beyond {LARGEST:g}")
+    return np.ascontiguousarray(found)
+
+
+def _refuse(wrong: NDArray[np.bool_], names: Sequence[str], what: str) -> None:
+    if wrong.any():
+        row = int(wrong.any(axis=1).argmax())
+        whose = f"the vector of {names[row]}" if row < len(names) else f"vector {row}"
+        raise ValueError(f"{whose} holds {what}, which cannot be searched; leave that image out")
 
 
 def as_told(euclidean: Distances, distance: str) -> Distances:

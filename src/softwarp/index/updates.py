@@ -4,10 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from softwarp.data.classes import class_of
 from softwarp.data.trees import FoundImages, absolute, class_notes, find_images, is_list, name_of
@@ -23,16 +20,13 @@ from softwarp.index.faiss_index import (
     write_index,
 )
 from softwarp.index.images import NewImage
-from softwarp.index.rows import Vectors
+from softwarp.index.searching import as_stored
 from softwarp.index.sources import by_name, held_by, images_in, refuse_losses
 from softwarp.index.store import IndexStore
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from softwarp.inference import EmbeddingModel
 
-LARGEST = 1e16  # value of a vector whose square, added up, surely fits into float32
 REMOVED = 0.1  # share of removed rows from which the files are written again
 TAIL = 0.05  # share of rows that are not in the faiss index yet from which they are added to it
 
@@ -47,32 +41,6 @@ class Changes:
     unchanged: int = 0
     broken: list[str] = field(default_factory=list)  # why each of these files cannot be read
     notes: list[str] = field(default_factory=list)  # what was left out, and how classes are named
-
-
-def as_stored(store: IndexStore, vectors: "NDArray[Any] | Tensor", names: Sequence[str] = ()) -> Vectors:
-    """Return vectors as the store holds them: checked, and of unit length for cosine.
-
-    Args:
-        names: of the images, for errors.
-    """
-    dimensions = store.settings["dimensions"]
-    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused below
-        found = np.asarray(vectors, np.float32)
-    if found.ndim != 2 or found.shape[1] != dimensions:
-        raise ValueError(f"{store.folder} holds vectors of {dimensions} dimensions, not {list(found.shape)}")
-    _refuse(~np.isfinite(found), names, "NaN or infinity")
-    if store.settings["unit"]:
-        lengths = np.linalg.norm(found.astype(np.float64), axis=1, keepdims=True)
-        found = np.asarray(found / np.where(lengths > 0, lengths, 1), np.float32)
-    _refuse(np.abs(found) > LARGEST, names, f"a number beyond {LARGEST:g}")
-    return np.ascontiguousarray(found)
-
-
-def _refuse(wrong: NDArray[np.bool_], names: Sequence[str], what: str) -> None:
-    if wrong.any():
-        row = int(wrong.any(axis=1).argmax())
-        whose = f"the vector of {names[row]}" if row < len(names) else f"vector {row}"
-        raise ValueError(f"{whose} holds {what}, which cannot be searched; leave that image out")
 
 
 def weights_digest(model: "EmbeddingModel") -> str:

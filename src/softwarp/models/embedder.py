@@ -1,4 +1,4 @@
-"""The embedding model: backbone -> pooling -> layer norm without affine -> linear."""
+"""The embedding model: backbone -> pooling -> layer norm without affine -> linear, perhaps of unit length."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -15,7 +15,7 @@ from softwarp.models.stages import freeze_first
 
 NORMS = ("before", "after", "none")
 HEADS = ("linear", "none")
-HEAD_INITS = ("kaiming", "default", "pca")
+HEAD_INITS = ("kaiming", "default", "pca", "whitened")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and deviation on 0..1
 TRAIN_NORMALIZATIONS = ("same", "imagenet")
 
@@ -37,7 +37,9 @@ class Embedder(nn.Module):
             it (HIST) or `none`.
         head: `linear`, or `none`: pooled features are the embeddings (cross entropy, Boudiaf et al. 2020).
         head_init: `kaiming` (normal, fan out, zero bias), `default`, torch's own (the authors on SOP), or
-            `pca`: training sets it to principal directions of its images, until then it is `kaiming`.
+            `pca` and `whitened`: training sets it to principal directions of its images, or to a whitening
+            within their classes; until then it is `kaiming`.
+        unit_length: embeddings have length 1, so that Euclidean and cosine neighbours are the same.
         freeze_batch_norm: the backbone's BatchNorm layers keep their statistics, `train()` or not, and their
             scale and shift get no gradient.
         freeze_stages: the first stages of the backbone that stay as they are.
@@ -57,6 +59,7 @@ class Embedder(nn.Module):
         norm: str = "before",
         head: str = "linear",
         head_init: str = "kaiming",
+        unit_length: bool = False,
         freeze_batch_norm: bool = False,
         freeze_stages: int = 0,
         drop_path: float = 0.0,
@@ -82,6 +85,7 @@ class Embedder(nn.Module):
         self.embedding_size = self.backbone.channels if embedding_size is None else embedding_size
         self.head = _build_head(head, self.backbone.channels, self.embedding_size)
         self.last_norm = _layer_norm(self.embedding_size) if norm == "after" else nn.Identity()
+        self.unit_length = unit_length
         if head_init != "default" and isinstance(self.head, nn.Linear):
             nn.init.kaiming_normal_(self.head.weight, mode="fan_out")
             nn.init.zeros_(self.head.bias)
@@ -121,7 +125,7 @@ class Embedder(nn.Module):
     def from_head_input(self, seen: Tensor) -> Tensor:
         """Return the embeddings of what the head sees."""
         embeddings: Tensor = self.last_norm(self.head(seen))
-        return embeddings
+        return F.normalize(embeddings) if self.unit_length else embeddings
 
     def features(self, images: Tensor) -> Tensor:
         """Return pooled features [N, channels] after layer norm, whatever `norm` is: the baseline from the

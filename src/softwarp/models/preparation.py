@@ -111,7 +111,7 @@ def is_transformer(name: str) -> bool:
     >>> is_transformer("vit_small_patch14_dinov2"), is_transformer("efficientnet_lite0")
     (True, False)
     """
-    check_name(name)
+    preparation_of(name)  # which refuses wrong names and tags
     if name in BACKBONES:
         return False
     with _without_arithmetic():

@@ -41,11 +41,28 @@ class ClassScatter:
         values, directions = torch.linalg.eigh(within.T @ within / freedom)
         return ClassScatter(wide.mean(0), values.clamp_min(0), directions)
 
+    def stretch(self, shrinkage: float) -> Tensor:
+        """Return the factor [D] of each direction."""
+        unit = self.values.mean()
+        if not math.isfinite(shrinkage) or unit <= 0:
+            return torch.ones_like(self.values)
+        return ((1 + shrinkage) / (self.values / unit + shrinkage)).sqrt()
+
+    def turned(self, features: Tensor) -> Tensor:
+        """Return features [N, D] in the coordinates that `stretch` is about, in float32.
+
+        >>> scatter = ClassScatter.of(torch.eye(3), torch.tensor([0, 0, 1]))
+        >>> turned = scatter.turned(torch.eye(3)) * scatter.stretch(0.5).float()
+        >>> weight, bias = scatter.whitened(0.5)
+        >>> bool(torch.allclose(turned.norm(dim=1), (weight + bias[:, None]).norm(dim=0)))
+        True
+        """
+        return (features - self.mean.float()) @ self.directions.float()
+
     def whitened(self, shrinkage: float) -> tuple[Tensor, Tensor]:
         """Return weight [D, D] and bias [D] of the layer, in float32."""
         weight = torch.eye(len(self.mean), dtype=torch.float64)
-        unit = self.values.mean()
-        if math.isfinite(shrinkage) and unit > 0:
-            stretch = ((1 + shrinkage) / (self.values / unit + shrinkage)).sqrt()
+        stretch = self.stretch(shrinkage)
+        if bool((stretch != 1).any()):
             weight = (self.directions * stretch) @ self.directions.T
         return weight.float(), -(weight @ self.mean).float()

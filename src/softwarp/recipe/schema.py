@@ -110,11 +110,12 @@ class ModelPart(Part):
     head: Literal["linear", "none"] = Field(
         "linear", description="the last layer; none: the pooled features are the embedding"
     )
-    head_init: Literal["kaiming", "default", "pca"] = Field(
+    head_init: Literal["kaiming", "default", "pca", "whitened"] = Field(
         "kaiming",
         description="how the linear layer starts; pca: at the principal directions of the training images' "
-        "features",
+        "features; whitened: minus their mean and whitened within classes, as `start` says",
     )
+    unit_length: bool = Field(False, description="scale embeddings to length 1, whatever the distance")
     freeze_batch_norm: bool = Field(
         False, description="leave batch norm as it is; for fine-tuning with small batches"
     )
@@ -136,8 +137,10 @@ class ModelPart(Part):
 
     @model_validator(mode="after")
     def _head_to_start(self) -> "ModelPart":
-        if self.head_init == "pca" and self.head == "none":
-            raise ValueError("head_init pca needs a linear layer, but head none has no such layer; drop one")
+        if self.head_init in ("pca", "whitened") and self.head == "none":
+            raise ValueError(
+                f"head_init {self.head_init} needs a linear layer, but head none has no such layer; drop one"
+            )
         return self
 
     @model_validator(mode="after")
@@ -149,6 +152,28 @@ class ModelPart(Part):
     def plain(self) -> dict[str, Any]:
         """Return the arguments of an Embedder for trained weights: nothing to load or to adapt."""
         return self.model_dump() | {"pretrained": False, "adapter": None}
+
+
+class StartPart(Part):
+    """The head before training with head_init whitened, from features that the backbone gives once."""
+
+    shrinkage: float | None = Field(
+        10.0,
+        gt=0,
+        description="of the covariance within classes that features are whitened by; null: infinite, so that "
+        "only the mean is subtracted",
+    )
+    loss: Literal["normalized_softmax", "proxy_nca_pp", "euclidean_softmax", "warped_softmax"] | None = Field(
+        None, description="the loss that then trains the head alone on these features; null: none"
+    )
+    steps: int = Field(0, ge=0, description="steps of that training")
+    learning_rate: float = Field(3e-4, gt=0, description="its learning rate")
+
+    @model_validator(mode="after")
+    def _trains_by_a_loss(self) -> "StartPart":
+        if self.steps and self.loss is None:
+            raise ValueError(f"{self.steps} steps need a loss that trains the head; give start.loss")
+        return self
 
 
 class LossPart(Part):
@@ -245,6 +270,7 @@ class Recipe(Part):
     )
     data: DataPart = DataPart()
     model: ModelPart = ModelPart()
+    start: StartPart = StartPart()
     loss: LossPart
     batches: BatchPart = BatchPart()
     optimizer: OptimizerPart = OptimizerPart()
@@ -296,6 +322,7 @@ PARTS: dict[str, type[Part]] = {
     "": Recipe,
     "data": DataPart,
     "model": ModelPart,
+    "start": StartPart,
     "loss": LossPart,
     "batches": BatchPart,
     "optimizer": OptimizerPart,

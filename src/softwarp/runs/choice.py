@@ -4,6 +4,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from softwarp.recipe.schema import StartPart
+from softwarp.tables import Cell, Table, counted
+
+RungName = Literal["frozen", "calibrated", "head", "fine-tuned"]
+
 
 class Verdict(BaseModel):
     """What held-out images of the training classes say of a model: MAP@R, each class alike."""
@@ -18,12 +23,22 @@ class Candidate(BaseModel):
     """A model that could be handed out, and what held-out classes say of it: MAP@R, each class alike."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    epochs: int
-    share: float  # how far from the frozen weights, 0, to the trained ones, 1
+    epochs: int  # of fine-tuning
+    share: float  # how far from the weights at its start, 0, to the trained ones, 1
+    start: StartPart | None = None  # how its head was calibrated; None if it was not
     map_at_r: float
     difference: float  # MAP@R minus that of the frozen features
     interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
     images: Verdict | None = None  # known in a closed set alone
+
+    @property
+    def rung(self) -> RungName:
+        """What it took to make it."""
+        if self.epochs:
+            return "fine-tuned"
+        if self.start is None:
+            return "frozen"
+        return "head" if self.start.steps else "calibrated"
 
     @property
     def deciding(self) -> "Verdict | Candidate":
@@ -35,6 +50,15 @@ class Candidate(BaseModel):
         return self.deciding.interval[0] > 0 and self.interval[1] >= 0
 
 
+class Rung(BaseModel):
+    """One step of the ladder: the seconds it took, and the best candidate that it gave."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: RungName
+    seconds: float
+    best: Candidate
+
+
 class Choice(BaseModel):
     """All candidates and the one that was chosen: choice.json."""
 
@@ -44,6 +68,7 @@ class Choice(BaseModel):
     chosen: Candidate
     best: Candidate  # the one with the highest MAP@R
     candidates: tuple[Candidate, ...]
+    rungs: tuple[Rung, ...] = ()  # as far as time allowed; absent from choices of version 0.1
 
     def still_rising(self) -> bool:
         """Return whether the chosen model has the most epochs of several looks: more may be better."""
@@ -52,15 +77,36 @@ class Choice(BaseModel):
 
     def sentence(self) -> str:
         """Return in words which candidate it was and how sure that is."""
-        shown = self.chosen if self.chosen.epochs else self.best
+        shown = self.best if self.chosen.rung == "frozen" else self.chosen
         sure = _sure(shown, self.classes)
-        if self.chosen.epochs:
+        if self.chosen.rung != "frozen":
             return f"chosen: {_name(self.chosen)} ({sure})"
-        what = f"the best, {_name(self.best)}: {sure}" if self.best.epochs else "none was better"
+        what = "none was better" if self.best.rung == "frozen" else f"the best, {_name(self.best)}: {sure}"
         worse = self.best.deciding.interval[0] > 0  # though better on held-out images
-        why = "no trained model beat them beyond chance"
+        why = "no other model beat them beyond chance"
         why = "what training gains on new images it surely loses on new classes" if worse else why
         return f"chosen: the frozen features, because {why} ({what})"
+
+    def table(self) -> Table:
+        """Return a row per rung: what held-out training classes say of its best model, and its seconds."""
+        heads = ("rung", "best of it", "MAP@R", "gain", "95% interval", "seconds")
+        rows = [_row(each, self.chosen.rung) for each in self.rungs]
+        title = f"{self.classes} training classes, each held out once; * was handed out"
+        return Table(heads, tuple(rows), title=title, words=2)
+
+
+def _row(rung: Rung, chosen: RungName) -> tuple[Cell, ...]:
+    said, first = rung.best.deciding, rung.name == "frozen"
+    low, high = (f"{100 * end:+.1f}" for end in said.interval)
+    texts = (
+        rung.name + " *" * (rung.name == chosen),
+        "" if first else _how(rung.best),
+        f"{100 * said.map_at_r:.1f}",
+        "" if first else f"{100 * said.difference:+.1f}",
+        "" if first else f"{low} to {high}",
+        f"{rung.seconds:.0f}",
+    )
+    return tuple(map(Cell, texts))
 
 
 def _sure(candidate: Candidate, classes: int) -> str:
@@ -78,5 +124,19 @@ def _sure(candidate: Candidate, classes: int) -> str:
 
 
 def _name(candidate: Candidate) -> str:
-    epochs = f"{candidate.epochs} epoch{'s' * (candidate.epochs > 1)}"
-    return epochs if candidate.share == 1 else f"{epochs}, {candidate.share:.0%} of the way from the start"
+    if candidate.rung == "calibrated":
+        return f"calibrated features, {_how(candidate)}"
+    return f"head alone, {_how(candidate)}" if candidate.rung == "head" else _how(candidate)
+
+
+def _how(candidate: Candidate) -> str:
+    """The settings of a candidate in words."""
+    if candidate.epochs:
+        epochs, share = counted(candidate.epochs, "epoch"), candidate.share
+        return epochs if share == 1 else f"{epochs}, {share:.0%} of the way from the start"
+    if candidate.start is None:
+        return ""
+    if candidate.start.steps:
+        return f"{counted(candidate.start.steps, 'step')} of {candidate.start.loss}"
+    shrinkage = candidate.start.shrinkage
+    return "the mean subtracted" if shrinkage is None else f"shrinkage {shrinkage:g}"

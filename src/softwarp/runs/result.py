@@ -38,11 +38,14 @@ class Result(BaseModel):
     seconds: float
     data_sha256: str
     pretrained: bool = True  # whether the backbone's weights were, before training
+    head: Literal["", "calibrated", "trained"] = ""  # what was made of the features of a frozen backbone
 
     @property
     def title(self) -> str:
         """What made the embeddings: the loss, unless nothing was trained."""
-        return self.name if self.epochs else features_title(self.pretrained)
+        if self.epochs or not self.head:
+            return self.name if self.epochs else features_title(self.pretrained)
+        return "calibrated features" if self.head == "calibrated" else "trained head on frozen features"
 
     @property
     def headline(self) -> str:

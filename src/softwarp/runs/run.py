@@ -6,6 +6,7 @@ Only this module writes there. Every file is whole or absent, whatever happens t
 import csv
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -79,6 +80,18 @@ class Run:
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
         remove_rows(self.folder)
+
+    def take(self, other: "Run") -> None:
+        """Become a finished run: this folder is without a result only while files are copied.
+
+        What only an unfinished run needs is left behind.
+        """
+        with self.locked():
+            self.clear()
+            for name in FILES:
+                if name not in (*CHECKPOINTS, "result.json") and (other.folder / name).is_file():
+                    shutil.copyfile(other.folder / name, self.folder / name)
+            self.write_result(other.result())
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.files import printable
 from softwarp.index.index import Index
-from softwarp.index.updates import as_stored
+from softwarp.index.searching import as_stored
 from softwarp.serve import answers
 from softwarp.serve.embedding import UploadEmbedder
 from softwarp.serve.limits import Limits

@@ -4,7 +4,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +27,7 @@ CROPS = (224, 192, 160, 128)  # multiples of 32, the stride of most networks
 TIMED = 16  # images in a timed batch
 LOOKS = 4  # a run that chooses is evaluated at least so often, if it has as many epochs
 FOLDS = 2  # runs that choose: each half of the training classes is judged once, at the cost of one training
-SHARES = (
-    0.0,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-)  # shares of the way from the frozen to the trained weights that are judged
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of the way from the weights at the start to the trained ones, judged
 
 
 def parse_budget(text: str) -> float:
@@ -81,13 +75,15 @@ class Workload:
     def seconds(self, pace: Pace, epochs: int) -> float:
         """Return how long it takes; a run starts with two passes over its images, for head and rates."""
         choosing = FOLDS * self.fold(pace, epochs, whole_looks(epochs)[0]) if self.choosing and epochs else 0
-        return choosing + self.final(pace, epochs)
+        return self.features(pace) + choosing + self.final(pace, epochs)
+
+    def features(self, pace: Pace) -> float:
+        """Return how long the features of the frozen network take, by which the first rungs are judged."""
+        return pace.embed * self.trained * self.choosing
 
     def fold(self, pace: Pace, epochs: int, every: int) -> float:
         """Return how long one of the runs that choose takes, with a look after so many epochs each."""
-        looks = (
-            epochs // every * (len(SHARES) - 1) + 2
-        )  # each look judges all shares but 0; 0 and the end are judged once
+        looks = epochs // every * len(SHARES)
         if self.closed:
             looks *= 2
         return self.trained / FOLDS * (pace.train * epochs + pace.embed * (looks + 2)) + pace.save * epochs
@@ -163,31 +159,6 @@ def fit(
             return Plan(crop, most, work.seconds(pace, most), pace)
     pace = pace_at(crops[0])
     return Plan(crops[0], 0, work.seconds(pace, 0), pace)
-
-
-def fit_rest(
-    plan: Plan, work: Workload, *, epochs: int, spent: Sequence[float], budget: float
-) -> tuple[int, float]:
-    """Return the most epochs from here, and the seconds that all of it takes at the pace of the last fold.
-
-    They end with a look. Up to the first look is trained however long it takes, or the folds so far would
-    have been for nothing.
-
-    Args:
-        epochs: of the last fold.
-        spent: seconds that each fold took so far.
-        budget: seconds for all of it.
-    """
-    every = whole_looks(plan.epochs)[0]
-    slower = spent[-1] / work.fold(plan.pace, epochs, every)
-
-    def whole(count: int) -> float:
-        folds = (FOLDS - len(spent)) * work.fold(plan.pace, count, every)
-        return sum(spent) + slower * (folds + work.final(plan.pace, count))
-
-    fitting = [count for count in range(every, epochs + 1, every) if whole(count) <= budget]
-    most = max(fitting, default=every)
-    return most, whole(most)
 
 
 def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.device, folder: Path) -> Pace:

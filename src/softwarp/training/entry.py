@@ -15,11 +15,13 @@ from softwarp.files import check_writable
 from softwarp.inference import EmbeddingModel, load
 from softwarp.recipe.load import changed, run_name
 from softwarp.recipe.schema import Recipe
+from softwarp.runs.choice import Choice
 from softwarp.runs.repeats import Repeats, summarise, write_repeats
 from softwarp.runs.run import Run
 from softwarp.training.backbones import choose_backbone
 from softwarp.training.budget import parse_budget
-from softwarp.training.own_images import plan_and_choose, replace_other
+from softwarp.training.hand_out import HandOut
+from softwarp.training.own_images import Settled, plan_and_choose
 from softwarp.training.own_recipe import depth_of, recipe_for
 from softwarp.training.step_batches import room_of
 from softwarp.training.train import train_recipe as train_recipe
@@ -49,11 +51,13 @@ class Trained:
     Args:
         recipe: of the final model; each run has its own seed.
         settled: how own images' model was chosen; empty for a recipe.
+        choice: the candidates, if there was a choice.
     """
 
     runs: tuple[Run, ...]
     recipe: Recipe
     settled: str
+    choice: Choice | None = None
 
     def repeats(self) -> Repeats:
         """Return the results and, of several, mean and deviation."""
@@ -182,20 +186,25 @@ def train_runs(
     if recipe.data.name != "glyphs":
         find_root(recipe.data.name, recipe.data.root)
     check_writable(folder)
-    settled, table = "", None
+    places = {
+        recipe.seed + number: folder / f"seed-{recipe.seed + number}" if seeds > 1 else folder
+        for number in range(seeds)
+    }
+    settled = Settled(recipe, "")
     if own is not None:
-        table = own.table
-        recipe, settled = plan_and_choose(
+        handed = HandOut(own.table, folder, places, on_event)
+        settled = plan_and_choose(
             recipe,
-            table,
+            own.table,
             folder,
             given=own.given,
             budget=own.budget,
             seeds=seeds,
             fresh=fresh,
+            hand_out=handed.for_now,
             on_event=on_event,
         )
-        tell(on_event, settled)
+        tell(on_event, settled.said)
     else:
         room = room_of(recipe)
         tell(on_event, room.protocol)
@@ -204,21 +213,21 @@ def train_runs(
     if seeds > 1 and processes.is_main():
         (folder / "seeds.json").unlink(missing_ok=True)  # of an earlier set
     runs = []
-    for number in range(seeds):
-        seeded = recipe.model_copy(update={"seed": recipe.seed + number})
-        run = Run(folder / f"seed-{seeded.seed}" if seeds > 1 else folder)
+    for number, (seed, place) in enumerate(places.items()):
+        seeded, run = settled.recipe.model_copy(update={"seed": seed}), Run(place)
         if seeds > 1:
-            tell(on_event, f"seed {seeded.seed}, {number + 1} of {seeds}")
-        if own is not None:
-            replace_other(run.folder, seeded, on_event)
+            tell(on_event, f"seed {seed}, {number + 1} of {seeds}")
         finished = not fresh and run.finished()
-        with part_of(on_event) as listener:
-            train_recipe(seeded, run.folder, resume=not fresh, table=table, on_event=listener)
+        if own is not None:
+            finished = handed.finally_(seeded, run)
+        else:
+            with part_of(on_event) as listener:
+                train_recipe(seeded, run.folder, resume=not fresh, on_event=listener)
         runs.append(run)
         if finished:
             again = "to train again, start afresh (--fresh, fresh=True)"
             tell(on_event, f"{run.folder} was already finished; {again}")
-    trained = Trained(tuple(runs), recipe, settled)
+    trained = Trained(tuple(runs), settled.recipe, settled.said, settled.choice)
     if seeds > 1 and processes.is_main():
         write_repeats(folder, trained.repeats())
     return trained

@@ -8,15 +8,13 @@ from torch import Tensor, nn
 
 from softwarp import processes
 from softwarp.data.sources import Images, Items
-from softwarp.data.stores import ContentStore
 from softwarp.evaluation import KNN, embed_images, evenly_spaced, ks_within, map_at_r_per_class, measure
-from softwarp.frozen.features import pooled_features
-from softwarp.inference import EmbeddingModel
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.models.adapters import merged
 from softwarp.models.embedder import Embedder
 from softwarp.runs.run import EvaluatedImage
+from softwarp.training.features import in_parts, pooled_of
 from softwarp.training.job import Job
 
 SIDES = (
@@ -101,34 +99,11 @@ def embed_for(
     job: Job, model: Callable[[Tensor], Tensor], images: Images, items: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the embeddings of images, computed where the job trains, and the items that they are of."""
-    store = getattr(images, "store", None)
-    if isinstance(model, Untrained) and isinstance(store, ContentStore) and _may_know(job):
-        return _through_cache(job, model, store, torch.arange(len(images)) if items is None else items)
-    return embed_images(model, images, device=job.accelerator.device, items=items, workers=job.workers())
-
-
-def _may_know(job: Job) -> bool:
-    """Whether features are looked up: those of random weights never return, and processes share the work."""
-    recipe = job.recipe
-    return bool(recipe.model.pretrained) and not recipe.data.strict and processes.count() == 1
-
-
-@torch.no_grad()
-def _through_cache(job: Job, model: Untrained, store: ContentStore, items: Tensor) -> tuple[Tensor, Tensor]:
-    data, device = job.recipe.data, job.accelerator.device
-    seen = EmbeddingModel(
-        model.network,
-        str(job.loss.distance),
-        resize=data.resize,
-        crop=data.crop,
-        device=device,
-        interpolation=data.interpolation,
-        crop_mode=data.crop_mode,
-    )
-    pooled, broken = pooled_features(seen, store, items=items.tolist())
-    whole = torch.tensor([row for row in range(len(items)) if row not in broken], dtype=torch.long)
-    parts = [model.after(part.to(device)).float().cpu() for part in pooled[whole].split(4096)]
-    return torch.cat(parts), items[whole]
+    device, workers = job.accelerator.device, job.workers()
+    if not isinstance(model, Untrained):
+        return embed_images(model, images, device=device, items=items, workers=workers)
+    pooled, whole = pooled_of(model.network, images, job.recipe, device=device, items=items, workers=workers)
+    return in_parts(model.after, pooled, device), whole
 
 
 def _listed(what: Items, kept: Tensor) -> list[EvaluatedImage]:
@@ -174,7 +149,8 @@ def distance_to_proxy(job: Job) -> float | None:
     if contract.proxies_of(job.loss) is None or not len(items):
         return None
     job.judged.eval()
-    embeddings, seen = embed_for(job, job.judged, job.source.plain, items)
+    model = job.judged if job.state.step else Untrained(job.judged, job.judged.from_pooled)
+    embeddings, seen = embed_for(job, model, job.source.plain, items)
     classes, labels = job.source.labels[seen].unique(return_inverse=True)
     proxies = contract.vectors_at(job.loss, classes).float().cpu()
     if job.loss.distance == "cosine":

@@ -11,26 +11,25 @@ from softwarp.losses.contract import class_vectors_of, classes_here, mean_over_c
 from softwarp.models.adapters import merged
 from softwarp.models.principal import class_means, principal_head
 from softwarp.recipe.phases import Phase
+from softwarp.training.features import in_parts, items_to_calibrate, pooled_of, sampled_items
+from softwarp.training.head import Head, starting_head
 from softwarp.training.job import Job
-from softwarp.training.judge import embed_for
+from softwarp.training.judge import embed_for, untrained
 
-SAMPLED = 20_000  # head and proxies start from so many images, or from one of each class if these are more
-PER_CLASS = 32
+PLACED = ("pca", "whitened")  # ways to start the head that follow from the images
 REACH_IMAGES = 512  # images on which the reach of the embeddings is measured
 FEWEST_STEPS = 32  # a shorter epoch counts as this long: one step must not throw a proxy across the space
 
 
 def start_run(job: Job) -> None:
     """Give head and proxies the start that the recipe asks for, the same in every process."""
-    pca, means = job.recipe.model.head_init == "pca", job.recipe.loss.proxy_init == "means"
-    if pca or means:
+    placed, means = job.recipe.model.head_init in PLACED, job.recipe.loss.proxy_init == "means"
+    if placed or means:
         inputs, labels = head_inputs(job)
         head = job.model.head
-        if pca and isinstance(head, nn.Linear):
-            centre = job.loss.distance == "euclidean"
-            weight, bias = processes.from_main(
-                lambda: principal_head(inputs, head.out_features, centre=centre)
-            )
+        if placed and isinstance(head, nn.Linear):
+            size = head.out_features
+            weight, bias = processes.from_main(lambda: _head(job, inputs, labels, size))
             with torch.no_grad():
                 head.weight.copy_(weight)
                 head.bias.copy_(bias)
@@ -42,27 +41,27 @@ def start_run(job: Job) -> None:
         job.start.load_state_dict(merged(job.model).state_dict())
 
 
+def _head(job: Job, inputs: Tensor, labels: Tensor, size: int) -> Head:
+    """Weight and bias of the head at principal directions, or whitened within classes."""
+    if job.recipe.model.head_init == "pca":
+        return principal_head(inputs, size, centre=job.loss.distance == "euclidean")
+    return starting_head(inputs, labels, size, job.recipe.start, seed=job.recipe.seed)
+
+
 @torch.no_grad()
 def head_inputs(job: Job) -> tuple[Tensor, Tensor]:
     """Return what the head sees of a sample of the training images, [N, channels], and their labels."""
-    job.model.eval()
-    items = sampled_items(job.source.labels, seed=job.recipe.seed)
-    inputs, seen = embed_for(job, job.model.head_input, job.source.plain, items)
-    return inputs, job.source.labels[seen]
-
-
-def sampled_items(labels: Tensor, *, seed: int) -> Tensor:
-    """Return items in ascending order: of each class as many as the sample has room for, at least one.
-
-    >>> sampled_items(torch.tensor([0, 1, 0, 1]), seed=0)
-    tensor([0, 1, 2, 3])
-    """
-    most = min(PER_CLASS, max(1, SAMPLED // int(labels.max() + 1)))
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    order = order[labels[order].argsort(stable=True)]
-    counts = labels.bincount()
-    place = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
-    return order[place < most].sort().values
+    chosen = items_to_calibrate if job.recipe.model.head_init == "whitened" else sampled_items
+    device = job.accelerator.device
+    pooled, seen = pooled_of(
+        untrained(job),
+        job.source.plain,
+        job.recipe,
+        device=device,
+        items=chosen(job.source.labels, seed=job.recipe.seed),
+        workers=job.workers(),
+    )
+    return in_parts(job.model.norm, pooled, device), job.source.labels[seen]
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -311,7 +311,14 @@ def _result(job: Job, judgement: Judgement, epochs: int, distance: float | None)
         seconds=job.elapsed(),
         data_sha256=source.sha256,
         pretrained=bool(job.recipe.model.pretrained),
+        head=_head_of(job.recipe),
     )
+
+
+def _head_of(recipe: Recipe) -> Literal["", "calibrated", "trained"]:
+    if recipe.model.head_init != "whitened":
+        return ""
+    return "trained" if recipe.start.steps else "calibrated"
 
 
 def _blow_up(job: Job, number: int, what: str, embeddings: Tensor, labels: Tensor) -> BlowUpError:

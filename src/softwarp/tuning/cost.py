@@ -15,7 +15,7 @@ from softwarp.recipe.schema import Recipe
 from softwarp.runs.run import Run
 from softwarp.tables import counted
 from softwarp.training.job import Job, build_batches, prepare, start_accelerator
-from softwarp.training.start import REACH_IMAGES
+from softwarp.training.start import PLACED, REACH_IMAGES
 from softwarp.training.step_batches import fit_batches
 from softwarp.training.timing import seconds_of
 from softwarp.training.train import begin_phase, set_rates, take_step
@@ -141,7 +141,7 @@ def cost_of(trainings: Sequence[TrainingKind], pace: StudyPace) -> Cost:
 
 def _at_start(recipe: Recipe, sizes: Sizes) -> int:
     """Training images that are embedded before the first step, for head, proxies and their rate."""
-    placed = recipe.model.head_init == "pca" or recipe.loss.proxy_init == "means"
+    placed = recipe.model.head_init in PLACED or recipe.loss.proxy_init == "means"
     travels = any(phase.proxy_travel for phase in recipe.phases)
     return sizes.images * placed + min(REACH_IMAGES, sizes.images) * travels
 
