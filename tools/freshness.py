@@ -25,7 +25,7 @@ NEEDS: dict[str, tuple[str, ...]] = {  # speed and memory depend on no rule
     "frozen_features": ("metrics",),
     "losses_on_glyphs": ("automatic", "class_vectors", *ALWAYS),
     "own_crops": ("metrics",),  # of frozen features
-    "own_folders": ("automatic_from_means", *ALWAYS),
+    "own_folders": ("automatic_from_means", "own_images", *ALWAYS),
     "reality_check_glyphs": ("automatic", "class_vectors", *ALWAYS),
     "study_alpha": ALWAYS,
     "study_delta": ALWAYS,

@@ -15,6 +15,7 @@ RESULTS = {path.stem: path for path in sorted((ROOT / "results").glob("*.json"))
 OLDER = {
     "benchmark_glyphs",
     "faces_small",
+    "own_folders",
     "reality_check_glyphs",
     "study_noise",
 }
