@@ -93,8 +93,9 @@ def tuned(data: str, row: str, start: str, folder: Path, given: tuple[str, ...],
     start = start if start in DATA[data]["searched_starts"] else "random"
     name, changes = f"{row} from {start}", (*given, *DATA[data]["search"], "seed=1000")
     recipe = recipe_for(data, row, start, changes)
-    key, before = in_full(recipe.model_dump(mode="json")), kept(data, "searches").get(name)
-    if before is None or in_full(before["recipe"]) != key:
+    key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
+    before = kept(data, "searches").get(name)
+    if before is None or in_full(before["recipe"]) != in_full(key):
         found = search(
             recipe, folder / data / "search" / name, trials=DATA[data]["trials"], prune=False, on_event=bars
         )
@@ -110,8 +111,8 @@ def study(
     if row.startswith("tuned"):
         found = tuned(data, row, start, folder, given, bars)
         recipe = with_settings(recipe, kept(data, "searches")[found]["best"]["settings"])
-    key = in_full(recipe.model_dump(mode="json"))
-    made = {other: row for other, row in kept(data, "rows").items() if in_full(row["recipe"]) == key}
+    key = recipe.model_dump(mode="json", exclude={"data": {"root"}})
+    made = {other: row for other, row in kept(data, "rows").items() if in_full(row["recipe"]) == in_full(key)}
     if made:
         if name not in made:  # the search ended where another row began
             keep(data, "rows", name, next(iter(made.values())) | {"search": found})

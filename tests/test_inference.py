@@ -220,6 +220,6 @@ def test_a_model_is_uploaded_whole(glyph_run, monkeypatch):
         sent.append((name, softwarp.load(folder).distance))
         return "there"
 
-    monkeypatch.setattr("softwarp.export.write.push", push)
+    monkeypatch.setattr("softwarp.export.write.push_folder", push)
     assert softwarp.load(glyph_run.folder).push_to_hub("me/birds") == "there"
     assert sent == [("me/birds", "euclidean")]

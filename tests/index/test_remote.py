@@ -144,7 +144,7 @@ def test_filters_are_those_of_an_index(tmp_path, url):
         ["path=*\\n.jpg"],
     ):
         ids, _ = index.nearest(query, 4, where=where)
-        assert [each.id for each in found(url, query, 4, where)[0]] == ids[0].tolist(), where
+        assert [each.id for each in found(url, query, 4, where=where)[0]] == ids[0].tolist(), where
     with pytest.raises(ValueError, match="size=1"):
         found(url, query, where="size=1")
 

@@ -28,7 +28,7 @@ MUTANTS = [
     ("t.masked_fill_(t == 0, torch.inf)", "t"),
     ("-torch.expm1(-loss)", "torch.exp(-loss)"),
     ("own_grad, alpha=-1)", "own_grad, alpha=1)"),
-    ("own_grad.add_(joined(grads))", "own_grad"),
+    ("own_grad.add_(one_tensor(grads))", "own_grad"),
     ("return loss.mean()", "return loss.sum()"),
     ("[grad * grad_loss for grad in grads]", "[grad for grad in grads]"),
     ("y - part.start", "y"),
