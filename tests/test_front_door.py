@@ -61,6 +61,9 @@ def test_a_folder_becomes_a_loaded_model_that_knows_its_result(trained, images):
     assert model.choice.chosen.epochs in (0, 1)
     assert "MAP@R" in repr(model.result)
     assert "<table" in model.result._repr_html_()
+    assert str(model.result) == repr(model.result)
+    assert repr(model.choice) == str(model.choice) == f"Choice({model.choice.sentence()})"
+    assert "frozen" in model.choice._repr_html_()
     again = softwarp.load(images.parent / "run")
     assert again.result == model.result
 

@@ -16,7 +16,6 @@ OLDER = {
     "benchmark_glyphs",
     "own_folders",
     "reality_check_glyphs",
-    "study_noise",
 }
 
 

@@ -72,6 +72,9 @@ class Benchmark(BaseModel):
     def __repr__(self) -> str:
         return f"Benchmark({len(self.entries)} losses; {verdict(self)})"
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def _repr_html_(self) -> str:
         return benchmark_table(self).html()
 

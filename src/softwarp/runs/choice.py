@@ -1,5 +1,6 @@
 """choice.json: which model was handed out, the candidates, and what held-out classes said of each."""
 
+from html import escape
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -69,6 +70,15 @@ class Choice(BaseModel):
     best: Candidate  # the one with the highest MAP@R
     candidates: tuple[Candidate, ...]
     rungs: tuple[Rung, ...] = ()  # as far as time allowed; absent from choices of version 0.1
+
+    def __repr__(self) -> str:
+        return f"Choice({self.sentence()})"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        return f"{self.table().html()}<p>{escape(self.sentence())}</p>"
 
     def still_rising(self) -> bool:
         """Return whether the chosen model has the most epochs of several looks: more may be better."""

@@ -61,6 +61,9 @@ class Result(BaseModel):
         )
         return f"Result({self.headline}; {figures})"
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def _repr_html_(self) -> str:
         return figures_table(self.metrics, {}, self.baseline or {}, title=self.headline).html()
 
