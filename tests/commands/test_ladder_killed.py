@@ -26,7 +26,7 @@ SCRIPT = """
 import sys
 import softwarp.training.choice as choice
 from softwarp.cli import app
-choice.t_interval = lambda values: (sum(values) / len(values),) * 2
+choice.simultaneous_intervals = lambda samples: [(mean, mean) for mean in samples.mean(1).tolist()]
 app(["train", "--data", sys.argv[1], "--output", sys.argv[2], *sys.argv[3:]])
 """
 

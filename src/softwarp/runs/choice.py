@@ -17,7 +17,7 @@ class Verdict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     map_at_r: float
     difference: float  # MAP@R minus that of the frozen features
-    interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
+    interval: tuple[float, float]  # 95%, of the difference, over classes; of all candidates at once
 
 
 class Candidate(BaseModel):
@@ -29,7 +29,7 @@ class Candidate(BaseModel):
     start: StartPart | None = None  # how its head was calibrated; None if it was not
     map_at_r: float
     difference: float  # MAP@R minus that of the frozen features
-    interval: tuple[float, float]  # 95%, of the difference, by Student's t over classes
+    interval: tuple[float, float]  # 95%, of the difference, over classes; of all candidates at once
     images: Verdict | None = None  # known in a closed set alone
 
     @property

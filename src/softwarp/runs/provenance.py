@@ -20,7 +20,7 @@ RULES = {
     "class_vectors": 2,  # how losses draw the vectors that they learn
     "corruptions": 1,  # strengths of data/corruptions.py
     "metrics": 1,  # definitions in docs/metrics.md
-    "own_images": 2,  # how `softwarp train --data` plans, chooses and trains
+    "own_images": 3,  # how `softwarp train --data` plans, chooses and trains
     "recipe": 1,  # what keys of a recipe mean
 }
 OF_STUDIES = tuple(name for name in RULES if name != "own_images")  # all of these train by recipes

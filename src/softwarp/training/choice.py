@@ -13,7 +13,7 @@ from softwarp.data.class_groups import fold_classes
 from softwarp.models.backbones import build_backbone
 from softwarp.recipe.schema import Recipe, StartPart, parse_recipe
 from softwarp.runs.choice import Candidate, Choice, Verdict
-from softwarp.runs.repeats import t_interval
+from softwarp.runs.repeats import simultaneous_intervals
 from softwarp.training.budget import FOLDS, SHARES
 from softwarp.training.step_batches import Room, fit_batches
 
@@ -57,8 +57,8 @@ def why_frozen(labels: torch.Tensor, *, choosing: bool) -> str:
 def choose_candidate(values: Values, images: Values | None = None) -> Choice:
     """Return the candidate of highest MAP@R that beats the frozen one beyond chance, or else the frozen one.
 
-    Beyond chance: the 95% interval of the difference, over classes, lies above zero. Classes that one of the
-    candidates has no value for are left out of all.
+    Beyond chance: the 95% interval of the difference, over classes, lies above zero, and it is wide enough to
+    hold for all candidates at once. Classes that one of them has no value for are left out of all.
 
     Args:
         values: what held-out classes say.
@@ -88,15 +88,16 @@ def mean_of(values: Mapping[str, float]) -> float:
 def _verdicts(values: Values) -> tuple[int, dict[Way, Verdict]]:
     """The number of classes that judge all candidates, and what they say of each, the frozen one first."""
     classes = sorted(set.intersection(*(set(each) for each in values.values())))
-    wide = torch.float64
-    table = {key: torch.tensor([each[name] for name in classes], dtype=wide) for key, each in values.items()}
-    return len(classes), {key: _verdict(table[key], table[FROZEN]) for key in dict.fromkeys((FROZEN, *table))}
-
-
-def _verdict(values: torch.Tensor, frozen: torch.Tensor) -> Verdict:
-    differences = values - frozen
-    interval = t_interval(differences.tolist()) if len(values) > 1 else (-1.0, 1.0)  # MAP@R is within 0..1
-    return Verdict(map_at_r=float(values.mean()), difference=float(differences.mean()), interval=interval)
+    ways = list(dict.fromkeys((FROZEN, *values)))
+    table = np.array([[values[way][name] for name in classes] for way in ways])
+    differences = table - table[0]
+    if len(classes) > 1:
+        intervals = [(0.0, 0.0), *simultaneous_intervals(differences[1:])]
+    else:
+        intervals = [(-1.0, 1.0)] * len(ways)  # MAP@R is within 0..1
+    rows = zip(table.mean(1).tolist(), differences.mean(1).tolist(), intervals, strict=True)
+    verdicts = [Verdict(map_at_r=value, difference=gain, interval=interval) for value, gain, interval in rows]
+    return len(classes), dict(zip(ways, verdicts, strict=True))
 
 
 def read_looks(
