@@ -1,12 +1,9 @@
 """softwarp.load(run).embed(images): model, transform and distance in one object."""
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -19,7 +16,7 @@ from softwarp.data.glyphs import SIZE as GLYPH_SIZE
 from softwarp.data.images import Transform, test_transform
 from softwarp.data.stores import Store
 from softwarp.metrics import combine_flipped
-from softwarp.metrics.threads import use_one_core
+from softwarp.metrics.threads import read_ahead
 from softwarp.models.backbones import BACKBONES
 from softwarp.models.embedder import Embedder
 from softwarp.models.preparation import preparation_of
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from softwarp.export.write import Exported
 
 BATCH = 64
-AHEAD = 2  # batches that are decoded while one is embedded
 
 Given = TypeVar("Given")
 
@@ -295,24 +291,6 @@ class EmbeddingModel:
         return torch.cat([self.network(batch.to(self.device)).float().cpu() for batch in batches])
 
 
-def read_ahead(
-    given: Iterable[Given], read: Callable[[Given], ReadyImage], batch_size: int, threads: int | None
-) -> Iterator[list[ReadyImage]]:
-    """Yield what `read` returns in batches, in order; threads are two batches ahead."""
-    todo = iter(given)
-    with ThreadPoolExecutor(threads, initializer=use_one_core) as pool:
-        waiting: deque[list[Future[ReadyImage]]] = deque()
-        try:
-            while True:
-                while len(waiting) <= AHEAD and (batch := list(islice(todo, batch_size))):
-                    waiting.append([pool.submit(read, each) for each in batch])
-                if not waiting:
-                    return
-                yield [future.result() for future in waiting.popleft()]
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
 def load(
     run: Path | str, *, device: str | torch.device | None = None, weights: Path | str | None = None
 ) -> EmbeddingModel:
@@ -426,14 +404,3 @@ def _from_model_folder(folder: Path, device: torch.device) -> EmbeddingModel:
         interpolation=config.resampling,
         crop_mode=config.crop_mode,
     )
-
-
-def causes(store: Store, items: Sequence[int]) -> str:
-    """Return why these images cannot be read; each names its file."""
-    found = []
-    for item in items:
-        try:
-            store.read(item)
-        except ValueError as error:
-            found.append(str(error))
-    return "; ".join(found)

@@ -7,7 +7,8 @@ import torch
 from support.results import RECIPE
 
 from softwarp.runs.run import Run
-from softwarp.training.job import State, random_state, set_random_state
+from softwarp.training.job import State
+from softwarp.training.random_state import random_state, set_random_state
 
 
 def draws():

@@ -23,7 +23,8 @@ from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.result import Counts
 from softwarp.runs.run import Run
 from softwarp.studies.demo import demo_recipes
-from softwarp.training.job import State, build_optimizer
+from softwarp.training.job import State
+from softwarp.training.optimizer import build_optimizer
 from softwarp.training.train import BlowUpError, StoppedError, train_recipe
 
 

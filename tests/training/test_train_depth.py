@@ -17,7 +17,7 @@ from softwarp.models.embedder import Embedder
 from softwarp.models.stages import stage_of
 from softwarp.recipe.phases import OptimizerPart
 from softwarp.recipe.schema import parse_recipe
-from softwarp.training.job import build_optimizer
+from softwarp.training.optimizer import build_optimizer
 from softwarp.training.train import train_recipe, training
 
 NAME = "test_vit"

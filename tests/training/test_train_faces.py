@@ -22,7 +22,7 @@ from softwarp.recipe.phases import OptimizerPart, Phase
 from softwarp.recipe.schema import parse_recipe
 from softwarp.runs.result import Counts
 from softwarp.training import train as training
-from softwarp.training.job import build_optimizer
+from softwarp.training.optimizer import build_optimizer
 from softwarp.training.schedule import factor
 from softwarp.training.train import StoppedError, train_recipe
 from softwarp.tuning.search import judged_recipe

@@ -97,3 +97,14 @@ class MemoryStore:
 
     def name(self, item: int) -> str:
         return self.names[item]
+
+
+def causes(store: Store, items: Sequence[int]) -> str:
+    """Return why these images cannot be read; each names its file."""
+    found = []
+    for item in items:
+        try:
+            store.read(item)
+        except ValueError as error:
+            found.append(str(error))
+    return "; ".join(found)

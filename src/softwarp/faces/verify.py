@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from softwarp.data.stores import causes
 from softwarp.faces.pairs import PairSet, read_pairs
 from softwarp.faces.templates import Templates
-from softwarp.inference import EmbeddingModel, causes, load
+from softwarp.inference import EmbeddingModel, load
 from softwarp.metrics import identification_metrics, pair_distances, verification_metrics
 
 FOLDS = 10

@@ -22,7 +22,8 @@ from softwarp.data.decode import digest_of
 from softwarp.data.feature_cache import FeatureCache
 from softwarp.data.stores import ContentStore, FileStore
 from softwarp.events import OnEvent, Work, part_of, tell
-from softwarp.inference import BATCH, EmbeddingModel, read_ahead
+from softwarp.inference import BATCH, EmbeddingModel
+from softwarp.metrics.threads import read_ahead
 
 # Images that are embedded together, no fewer, as the last bits of a vector depend on how many there are: so
 # it is the same whatever was found in the cache.

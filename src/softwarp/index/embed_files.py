@@ -13,7 +13,8 @@ from torch import Tensor
 from softwarp.data.decode import decode_image, digest_of, read_content
 from softwarp.frozen.features import KnownFeatures, after_pooling
 from softwarp.index.thumbnail import thumbnail_of
-from softwarp.inference import BATCH, EmbeddingModel, read_ahead
+from softwarp.inference import BATCH, EmbeddingModel
+from softwarp.metrics.threads import read_ahead
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
 """Work side by side on the cores, with nothing of the process changed."""
 
 import ctypes
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Protocol, TypeVar
 
 import torch
+
+AHEAD = 2  # batches that are read while one is worked on
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -31,6 +35,24 @@ def side_by_side(device: torch.device) -> Iterator[Map]:
         return
     with ThreadPoolExecutor(threads, initializer=use_one_core) as pool:
         yield pool.map
+
+
+def read_ahead(
+    given: Iterable[Given], read: Callable[[Given], Made], batch_size: int, threads: int | None
+) -> Iterator[list[Made]]:
+    """Yield what `read` returns in batches, in order; threads are two batches ahead."""
+    todo = iter(given)
+    with ThreadPoolExecutor(threads, initializer=use_one_core) as pool:
+        waiting: deque[list[Future[Made]]] = deque()
+        try:
+            while True:
+                while len(waiting) <= AHEAD and (batch := list(islice(todo, batch_size))):
+                    waiting.append([pool.submit(read, each) for each in batch])
+                if not waiting:
+                    return
+                yield [future.result() for future in waiting.popleft()]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def use_one_core() -> None:

@@ -2,17 +2,15 @@
 
 import math
 import os
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
@@ -30,12 +28,12 @@ from softwarp.memory import trim_memory
 from softwarp.models.adapters import digest_of_frozen, merged, trained_part
 from softwarp.models.embedder import Embedder
 from softwarp.models.preparation import check_side
-from softwarp.models.stages import stage_of
 from softwarp.models.sync_batch_norm import sync_batch_norm
-from softwarp.recipe.phases import OptimizerPart
 from softwarp.recipe.schema import BatchPart, Recipe
 from softwarp.runs.class_rows import join_state, split_state
 from softwarp.runs.run import Run
+from softwarp.training.optimizer import Group, build_optimizer, loss_networks
+from softwarp.training.random_state import random_state, set_random_state
 
 
 @dataclass
@@ -63,14 +61,6 @@ class State:
         self.since_best += 1
         self.since_drop += 1
         return False
-
-
-@dataclass(frozen=True)
-class Group:
-    """What a group of the optimizer belongs to, and the factor of its learning rate."""
-
-    part: Literal["backbone", "head", "loss", "network"]
-    factor: float = 1.0
 
 
 @dataclass
@@ -305,59 +295,6 @@ def try_phases(recipe: Recipe, loss: nn.Module) -> None:
             raise ValueError(f"phases.{number}.loss_settings: {error}") from None
 
 
-def build_optimizer(
-    settings: OptimizerPart, model: Embedder, loss: nn.Module
-) -> tuple[torch.optim.Optimizer, list[Group]]:
-    """Return the optimizer by name, and what its groups are: backbone, head and loss; rates are set later.
-
-    With `layer_decay` each block of the backbone is a group. A network that the loss trains is the last one.
-    """
-    networks = loss_networks(loss)
-    rest = [each for name, each in loss.named_parameters() if name not in networks]
-    owned = [*_backbone_groups(settings, model), (Group("head"), model.head_parameters())]
-    owned += [(Group("loss"), rest)] + ([(Group("network"), list(networks.values()))] if networks else [])
-    groups: list[dict[str, Any]] = [{"params": parameters} for _, parameters in owned]
-    if settings.proxy_weight_decay is not None:
-        groups[[each.part for each, _ in owned].index("loss")]["weight_decay"] = settings.proxy_weight_decay
-    return _optimizer(settings, groups), [each for each, _ in owned]
-
-
-def _backbone_groups(settings: OptimizerPart, model: Embedder) -> list[tuple[Group, list[nn.Parameter]]]:
-    """The backbone as one group, or a group for each of its blocks, whose rates fall towards the image."""
-    if settings.layer_decay is None:
-        return [(Group("backbone"), model.backbone_parameters())]
-    stages, blocks = stage_of(model.backbone, blocks=True), dict[int, list[nn.Parameter]]()
-    for name, weight in model.backbone.named_parameters():
-        blocks.setdefault(stages[name], []).append(weight)
-    last = max(blocks)
-    return [
-        (Group("backbone", settings.layer_decay ** (last - stage)), blocks[stage]) for stage in sorted(blocks)
-    ]
-
-
-def _optimizer(settings: OptimizerPart, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    decay = settings.weight_decay
-    if settings.name == "sgd":
-        return torch.optim.SGD(
-            groups, lr=0.0, momentum=settings.momentum, nesterov=settings.nesterov, weight_decay=decay
-        )
-    if settings.name == "rmsprop":
-        return torch.optim.RMSprop(
-            groups, lr=0.0, eps=settings.eps, momentum=settings.momentum, weight_decay=decay
-        )
-    if settings.name == "radam":  # decoupled decay, as in its authors' code
-        return torch.optim.RAdam(
-            groups, lr=0.0, eps=settings.eps, weight_decay=decay, decoupled_weight_decay=True
-        )
-    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    return kind(groups, lr=0.0, eps=settings.eps, weight_decay=decay)
-
-
-def loss_networks(loss: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters of the network that the loss trains alongside its proxies, by name."""
-    return {name: each for name, each in loss.named_parameters() if name.startswith("network.")}
-
-
 def start_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     """Return accelerate's view of devices, processes and precision."""
     AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
@@ -381,26 +318,3 @@ def start_trackers(accelerator: Accelerator, recipe: Recipe) -> None:
         missing = set(recipe.trackers) - {tracker.name for tracker in accelerator.trackers}
         if missing and processes.is_main():
             raise ValueError(f"cannot log to {', '.join(sorted(missing))}: pip install it first")
-
-
-def random_state() -> dict[str, Any]:
-    """Return the state of every random generator that training may use, ready for a checkpoint."""
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - other libraries draw from it
-    cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []  # every process draws alike
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": cuda,
-        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
-        "python": list(random.getstate()),
-    }
-
-
-def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put every generator back to a state that `random_state` returned."""
-    torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and state["cuda"]:
-        torch.cuda.set_rng_state(state["cuda"][0])
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
