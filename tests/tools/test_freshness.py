@@ -13,7 +13,6 @@ RESULTS = {path.stem: path for path in sorted((ROOT / "results").glob("*.json"))
 # To be made again. A result that gets older has to be added here and shows it below its table; one that was
 # made again has to be taken out.
 OLDER = {
-    "benchmark_glyphs",
     "own_folders",
     "reality_check_glyphs",
 }
