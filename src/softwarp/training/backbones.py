@@ -13,7 +13,7 @@ from torch import Tensor
 from softwarp.data.class_groups import Positions
 from softwarp.data.readers import ImageTable
 from softwarp.data.sources import store_of
-from softwarp.data.splits import Judged, SplitPlan, divide
+from softwarp.data.splits import SplitPlan, divide
 from softwarp.data.stores import ContentStore
 from softwarp.data.tables import layout_of, read_table
 from softwarp.data.trees import find_images
@@ -107,13 +107,13 @@ def _task(place: Path, protocol: str, depth: int | None) -> Task:
     if protocol == "all":
         return _checked(table, np.arange(len(table.labels)), None, "all classes are judged")
     if protocol == "train":
-        return _training_task(table, "test")
+        return _training_task(table)
     division = divide(table.labels, table.splits, SplitPlan("test"), names=table.names)
     return _checked(table, division.queries, division.gallery, "the test classes are judged")
 
 
-def _training_task(table: ImageTable, split: Judged) -> Task:
-    train = divide(table.labels, table.splits, SplitPlan(split), names=table.names).train
+def _training_task(table: ImageTable) -> Task:
+    train = divide(table.labels, table.splits, SplitPlan("test"), names=table.names).train
     return _checked(table, train, None, "the training classes are judged, the others are left for the test")
 
 
