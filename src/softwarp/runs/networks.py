@@ -20,7 +20,7 @@ class TriedNetwork(BaseModel):
     milliseconds: float | None = None  # an image in the network, without decoding
     megabytes: float | None = None  # its weights in memory
     seconds: float = 0.0  # that it took to time and to judge it
-    left_out: str = ""  # why it was not judged
+    left_out: str = ""  # why it was not judged, or does not count
 
     @property
     def value(self) -> float | None:
@@ -69,14 +69,13 @@ def chosen_network(networks: Sequence[TriedNetwork], chosen: str) -> str:
     >>> chosen_network([TriedNetwork(name="a", frozen=0.4), TriedNetwork(name="b", frozen=0.5)], "b")
     'backbone: b, the best of 2 networks on held-out training classes'
     """
-    judged = sum(each.value is not None for each in networks)
-    if not judged:
-        why = f"the fastest, because there was no time to compare {counted(len(networks), 'network')}"
-    elif judged == 1:
-        why = f"the only one of {counted(len(networks), 'network')} that was judged"
-    else:
-        why = f"the best of {judged} networks on held-out training classes"
-    return f"backbone: {chosen}, {why}"
+    judged, of = sum(_counts(each) for each in networks), counted(len(networks), "network")
+    why = {
+        0: f"the fastest, because there was no time to compare {of}",
+        1: f"the only one of {of} that counts",
+    }
+    best = f"the best of {judged} networks on held-out training classes"
+    return f"backbone: {chosen}, {why.get(judged, best)}"
 
 
 def in_milliseconds(value: float | None) -> str:
@@ -86,6 +85,10 @@ def in_milliseconds(value: float | None) -> str:
     ('8.2', '62')
     """
     return "" if value is None else f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def _counts(network: TriedNetwork) -> bool:
+    return network.value is not None and not network.left_out
 
 
 def _percent(value: float | None) -> str:

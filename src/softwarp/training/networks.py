@@ -109,6 +109,11 @@ class Ranking(BaseModel):
         return sum(each.seconds for each in self.tried.values())
 
     @property
+    def judged(self) -> bool:
+        """Whether the network that was chosen was judged."""
+        return self.tried[self.chosen].value is not None
+
+    @property
     def fastest_first(self) -> list[TriedNetwork]:
         """Networks that could be timed, and are as fast as they have to be."""
         timed = [each for each in self.tried.values() if each.milliseconds is not None]
@@ -192,7 +197,7 @@ def _time(question: Question, ranking: Ranking) -> None:
     if not (within := ranking.fastest_first):
         raise ValueError(_why_none(ranking))
     for each in list(ranking.tried.values()):
-        if each.milliseconds is not None and each.value is None and each not in within:
+        if each.milliseconds is not None and each not in within and not each.left_out:
             why = f"it needs {in_milliseconds(each.milliseconds)} ms an image"
             _note(question, ranking, each.model_copy(update={"left_out": why}))
 

@@ -94,9 +94,9 @@ def plan_and_choose(
         # If this is stopped, the next attempt must not take earlier runs for its own.
         processes.from_main(lambda: _forget(folder))
     size = recipe.model.embedding_size if "model.embedding_size" in given else None
-    reason, ranking = why_frozen(source.labels, choosing=choosing), None
-    if networks is not None:
-        question = Question(
+    reason = why_frozen(source.labels, choosing=choosing)
+    ranking = networks and pick_network(
+        Question(
             networks=networks,
             asked=_question(recipe, source),
             table=table,
@@ -109,15 +109,16 @@ def plan_and_choose(
             device=accelerator.device,
             on_event=on_event,
         )
-        ranking = pick_network(question)
+    )
+    if networks and ranking:
         recipe = networks.recipe_of(ranking.chosen)
         source = load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=table)
     if reason:
         return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {reason}")
     work = _work_on(source, recipe, choosing, seeds)
-    if ranking is not None:
-        judged = ranking.tried[ranking.chosen].value is not None
-        work = replace(work, spent=ranking.spent, known=judged and may_know(recipe))
+    if ranking:
+        known = ranking.judged and may_know(recipe)
+        work = replace(work, spent=ranking.spent, known=known)
     file, device = folder / "choice" / "plan.json", accelerator.device
     plan = processes.from_main(lambda: plan_in(recipe, source, work, file, device, given, budget, fresh))
     asked_epochs, recipe = recipe.phases[0].epochs, planned(recipe, plan)
