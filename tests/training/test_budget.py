@@ -74,6 +74,8 @@ def test_time_counts_every_image_that_is_trained_or_embedded():
     assert Workload(100, 30, choosing=False).seconds(only_embedding, 5) == 200 + 60
     # four looks at four shares, head and rates; the features, and the final model
     assert Workload(100, 30, choosing=True).seconds(only_embedding, 8) == 18 * 100 + 300 + 60
+    chosen = Workload(100, 30, choosing=True, spent=7.0, known=True)
+    assert chosen.seconds(only_embedding, 0) == 7 + 100 + 60  # the features are there by now
     # in a closed set a look embeds the half that trains, too
     closed = Workload(100, 30, choosing=True, closed=True)
     assert closed.seconds(only_embedding, 8) == (2 * 16 + 2) * 100 + 300 + 60

@@ -1,6 +1,7 @@
 """Networks compared in training: ranked on held-out training classes, within the time, and written down."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -87,6 +88,20 @@ def test_the_best_of_the_networks_at_hand_is_trained_and_all_are_shown(compared)
     found = ranking_in(folder)
     assert found["chosen"] == best.name
     assert set(found["tried"]) == set(NETWORKS)
+
+
+def test_the_time_that_it_took_is_part_of_the_budget(compared):
+    folder, model, _ = compared
+    seconds = sum(each.seconds for each in model.choice.networks)
+    assert seconds > 0
+    assert json.loads((folder / "choice" / "ladder.json").read_text())["spent"] == pytest.approx(seconds)
+
+
+def test_a_network_that_does_not_read_the_crop_is_left_out(images, tmp_path):
+    told = []
+    model = run_on(images, tmp_path / "run", "data.crop=90", told=told)
+    assert model.network.name == "test_efficientnet"
+    assert any("test_vit is left out" in line and "set data.crop=80 or 96" in line for line in lines(told))
 
 
 def test_a_network_is_worth_what_its_first_two_rungs_are(compared, images, tmp_path):
@@ -346,3 +361,15 @@ def test_show_says_that_the_network_is_chosen(images):
     assert "efficientnet_lite0" in shown.stderr
     assert all(name in shown.stderr for name in NETWORKS)
     assert not CliRunner().invoke(app, ["show", "--data", str(images), "model.backbone=test_vit"]).stderr
+
+
+@pytest.mark.slow
+def test_two_processes_agree(images, tmp_path):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["-m", "softwarp", "train", "--data", images, "--output", tmp_path / "run", *QUICK]
+    said = subprocess.run([*launch, *words], check=True, capture_output=True, text=True)
+    found = ranking_in(tmp_path / "run")
+    values = {name: max(each["frozen"], each["calibrated"]) for name, each in found["tried"].items()}
+    assert set(values) >= set(NETWORKS)
+    assert found["chosen"] == max(values, key=values.get) == Run(tmp_path / "run").recipe().model.backbone
+    assert said.stderr.count("the best of") == 1  # the main process says it

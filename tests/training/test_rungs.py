@@ -92,6 +92,8 @@ def test_what_was_climbed_is_not_climbed_again_and_the_seconds_of_a_rung_add_up(
     assert choice.rungs[1].seconds == sum(each.seconds for each in ladder.climbed[1:])
     assert choice.chosen.rung == "head"
     assert "15 steps of normalized_softmax" in choice.sentence()
+    later = Ladder.open(file, {"seed": 0}, budget=60.0, fresh=False, spent=30.0)
+    assert later.seconds == ladder.seconds + 30
     assert not Ladder.open(file, {"seed": 1}, budget=60.0, fresh=False).climbed
     assert not Ladder.open(file, {"seed": 0}, budget=60.0, fresh=True).climbed
 
