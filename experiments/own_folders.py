@@ -30,6 +30,7 @@ from softwarp.runs.run import Run
 
 RESULT = Path("results/own_folders.json")
 SEEDS = 3
+NETWORK = "efficientnet_lite0"  # whatever else is on the machine
 FROZEN = ("phases.0.epochs=0", "model.head=none", "model.head_init=default", "model.embedding_size=1280")
 Picture = tuple[str, str, Image.Image]  # class, name, image
 Folder = Annotated[Path, typer.Option(exists=True, file_okay=False)]
@@ -94,7 +95,7 @@ def write_folder(folder: Path, pictures: Iterator[Picture]) -> None:
 def study(name: str, data: Path, runs: Path) -> dict[str, Any]:
     """Return a row: frozen and trained MAP@R, their difference with its interval, and the minutes."""
     output = runs / name
-    command = [sys.executable, "-m", "softwarp", "train", "--data", str(data)]
+    command = [sys.executable, "-m", "softwarp", "train", "--data", str(data), "--backbone", NETWORK]
     subprocess.run([*command, "--seeds", str(SEEDS), "--output", str(output)], check=True)
     trained = [Run(output / f"seed-{seed}") for seed in range(SEEDS)]
     recipe = trained[0].recipe()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from PIL import Image
-from safetensors.torch import save_file
+from support.tiny_networks import NETWORKS, draw, places  # noqa: F401
 from typer.testing import CliRunner
 
 import softwarp
@@ -17,40 +16,8 @@ from softwarp.cli import app
 from softwarp.data.splits import SplitPlan, divide
 from softwarp.data.tables import read_table
 from softwarp.frozen import features
-from softwarp.models import known_weights
-from softwarp.models.adding_weights import add_weights
 from softwarp.training import backbones as ranking
 from softwarp.training import features as training_features
-
-NETWORKS = ["test_vit", "test_efficientnet"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def places(tmp_path_factory):
-    """Weights of two tiny networks and nothing else, no hub, and a cache of its own."""
-    folder = tmp_path_factory.mktemp("places")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOFTWARP_WEIGHTS", str(folder / "weights"))
-        patch.setenv("SOFTWARP_CACHE", str(folder / "cache"))
-        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        patch.setattr(known_weights, "packaged_efficientnet_lite0", lambda: None)
-        patch.setattr(known_weights, "_in_cache", list)
-        for name in NETWORKS:
-            torch.manual_seed(3)
-            save_file(timm.create_model(name).state_dict(), folder / f"{name}.safetensors")
-            add_weights(folder / f"{name}.safetensors", name, licence="mit")
-        yield folder
-
-
-def draw(folder, classes=8, images=4, side=64):
-    generator = np.random.default_rng(0)
-    for label in range(classes):
-        colour = generator.integers(120, 130, 3)  # hard to tell apart
-        (folder / f"class {label}").mkdir(parents=True)
-        for number in range(images):
-            pixels = np.clip(colour + generator.normal(0, 60, (side, side + number, 3)), 0, 255)
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"class {label}" / f"{number}.png")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -118,25 +85,6 @@ def test_the_figures_are_those_that_training_calls_its_baseline(images, tmp_path
     assert model.result.baseline["recall@1"] == pytest.approx(row.recall_at_1)
 
 
-def test_auto_takes_the_best_of_the_training_classes_and_says_so(images, found, tmp_path):
-    told = []
-    model = softwarp.train(
-        images, "phases.0.epochs=0", backbone="auto", output=tmp_path / "run", on_event=told.append
-    )
-    assert model.network.name == found.best
-    (line,) = [str(each) for each in told if str(each).startswith("backbone:")]
-    assert f"{found.best}, MAP@R {100 * found[0].map_at_r:.1f}" in line
-    assert found[1].name in line
-    with pytest.raises(ValueError, match=r"twice"):
-        softwarp.train(images, "model.backbone=test_vit", backbone="auto", output=tmp_path / "run")
-
-
-def test_auto_under_validation_leaves_the_validation_classes_alone(images):
-    table = read_table("folder", images)
-    half = divide(table.labels, None, SplitPlan("validation")).train
-    assert ranking._training_task(table, "validation").queries.tolist() == half.tolist()
-
-
 def test_a_network_that_cannot_be_had_is_a_row_with_the_reason(images):
     names = ["test_vitt", "resnet18", "test_vit"]
     found = softwarp.backbones(images, names, on_event=lambda _: None)
@@ -148,7 +96,7 @@ def test_a_network_that_cannot_be_had_is_a_row_with_the_reason(images):
         _ = softwarp.backbones(images, ["resnet18"], on_event=lambda _: None).best
 
 
-def test_weights_whose_file_is_gone_or_damaged_are_a_row_with_the_cure(images, places):
+def test_weights_whose_file_is_gone_or_damaged_are_a_row_with_the_cure(images, places):  # noqa: F811
     (file,) = (places / "weights").glob("test_efficientnet.*.safetensors")
     content = file.read_bytes()
     try:

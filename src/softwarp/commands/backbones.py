@@ -35,7 +35,7 @@ def backbones(
     \b
     softwarp backbones my_images
     softwarp backbones my_images --names efficientnet_lite0,vit_small_patch14_dinov2
-    softwarp train --data my_images --backbone auto      take the best
+    softwarp train --data my_images      takes the best, once calibrated
 
     Recall@1 and MAP@R have 95% intervals over classes; ms is the time of an image in the network. Features
     are kept: the same command again takes seconds.

@@ -66,7 +66,16 @@ def show(
     """Print a recipe in full, with every default and with changes like phases.0.epochs=5."""
     from softwarp.recipe.overrides import dump_recipe
 
-    typer.echo(dump_recipe(recipe_of_words(words or [], data, None, depth)[1]), nl=False)
+    recipe = recipe_of_words(words or [], data, None, depth)[1]
+    if data is not None and not any(word.startswith("model.") for word in words or []):
+        from softwarp.training.networks import networks_at_hand
+
+        if others := [name for name in networks_at_hand() if name != recipe.model.backbone]:
+            note(
+                f"the recipe with {recipe.model.backbone}; train --data takes the best of this network and "
+                f"{', '.join(others)}"
+            )
+    typer.echo(dump_recipe(recipe), nl=False)
 
 
 def recipe_of_words(

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from softwarp.commands.options import Depth
-from softwarp.commands.progress import bars_until_stopped, listening, note, say
+from softwarp.commands.progress import bars_until_stopped, note, say
 from softwarp.commands.recipes import Words, recipe_of_words
 
 if TYPE_CHECKING:
-    from softwarp.data.splits import Judged
     from softwarp.runs.repeats import Repeats
     from softwarp.tables import Table
     from softwarp.training.entry import Trained
@@ -48,9 +47,13 @@ def train(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="With --data: the network, any timm name, or auto: the one here that suits the training "
-            "classes best (softwarp backbones). Default: efficientnet_lite0."
+            help="With --data: the network, any timm name, or auto: the best of those whose weights are "
+            "here, by held-out training classes. Default: auto; efficientnet_lite0 if a model.KEY is given."
         ),
+    ] = None,
+    fast: Annotated[
+        str | None,
+        typer.Option(help="With --data: only networks that take at most this per image here, like 20ms."),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="With --data: print the recipe of the final model.")
@@ -75,17 +78,18 @@ def train(
         raise ValueError("--budget needs --data; a recipe sets its own epochs and crop")
     if backbone is not None and data is None:
         raise ValueError("--backbone needs --data; for a recipe: model.backbone=NAME")
+    if fast is not None and data is None:
+        raise ValueError("--fast needs --data; a recipe names its network")
     with _stopped_early():
         from softwarp import processes
         from softwarp.recipe.overrides import dump_recipe
-        from softwarp.training.entry import named_backbone, read_own, train_runs
+        from softwarp.training.entry import read_own, train_runs
 
         words = [*(words or []), *([f"data.depth={depth}"] if depth is not None else [])]
-        own = None if data is None else read_own(data, words, budget=budget)
-        if backbone is not None and data is not None and own is not None:
-            with listening(lambda _: "stopped before training began") as on_event:
-                split: Judged = "validation" if protocol == "validation" else "test"
-                words += named_backbone(backbone, words, data, own.table, split=split, on_event=on_event)
+        own = None
+        if data is not None:
+            own = read_own(data, words, budget=budget, backbone=backbone, fast=fast, protocol=protocol)
+            words = list(own.changes)
         name, recipe = recipe_of_words(words, data, protocol, table=None if own is None else own.table)
         folder = output or Path("runs") / f"{name}-{recipe.evaluation.split}"
         if resume and not any(folder.glob("**/checkpoint*.pt")):
@@ -118,6 +122,8 @@ def _report(trained: "Trained", folder: Path, data: Path | None) -> None:
     """
     from rich.console import Console
 
+    from softwarp.runs.networks import networks_table
+
     repeats, settled, part = trained.repeats(), trained.settled, trained.recipe.data
     if repeats.runs[0].images.evaluated:
         Console().print(repeats_table(repeats).terminal())
@@ -125,6 +131,8 @@ def _report(trained: "Trained", folder: Path, data: Path | None) -> None:
         note("all classes were trained and none judged: softwarp verify RUN --pairs FILE")
     if settled and repeats.baseline:
         typer.echo(f"before: the frozen features; all figures at a crop of {part.crop} px")
+    if trained.choice is not None and trained.choice.networks:
+        Console().print(networks_table(trained.choice.networks, trained.choice.network).terminal())
     if trained.choice is not None and trained.choice.rungs:
         Console().print(trained.choice.table().terminal())
     if settled:

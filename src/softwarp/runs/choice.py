@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from softwarp.recipe.schema import StartPart
+from softwarp.runs.networks import TriedNetwork, chosen_network, networks_table
 from softwarp.tables import Cell, Table, counted
 
 RungName = Literal["frozen", "calibrated", "head", "fine-tuned"]
@@ -70,15 +71,22 @@ class Choice(BaseModel):
     best: Candidate  # the one with the highest MAP@R
     candidates: tuple[Candidate, ...]
     rungs: tuple[Rung, ...] = ()  # as far as time allowed; absent from choices of version 0.1
+    network: str = ""  # that was trained, if there were several
+    networks: tuple[TriedNetwork, ...] = ()  # that it was chosen from
 
     def __repr__(self) -> str:
-        return f"Choice({self.sentence()})"
+        return f"Choice({'; '.join(filter(None, (self.sentence(), self.about_networks())))})"
 
     def __str__(self) -> str:
         return repr(self)
 
     def _repr_html_(self) -> str:
-        return f"{self.table().html()}<p>{escape(self.sentence())}</p>"
+        networks = networks_table(self.networks, self.network).html() if self.networks else ""
+        return f"{networks}{self.table().html()}<p>{escape(self.sentence())}</p>"
+
+    def about_networks(self) -> str:
+        """Return in words which network it is, if it was chosen from several."""
+        return chosen_network(self.networks, self.network) if self.networks else ""
 
     def still_rising(self) -> bool:
         """Return whether the chosen model has the most epochs of several looks: more may be better."""

@@ -13,12 +13,12 @@ from torch import Tensor
 from softwarp.data.class_groups import Positions
 from softwarp.data.readers import ImageTable
 from softwarp.data.sources import store_of
-from softwarp.data.splits import Judged, SplitPlan, divide
+from softwarp.data.splits import SplitPlan, divide
 from softwarp.data.stores import ContentStore
 from softwarp.data.tables import layout_of, read_table
 from softwarp.data.trees import find_images
 from softwarp.evaluation import measure
-from softwarp.events import OnEvent, shown, tell
+from softwarp.events import OnEvent, shown
 from softwarp.frozen.features import after_pooling, pooled_features
 from softwarp.inference import EmbeddingModel
 from softwarp.models.embedder import Embedder
@@ -84,24 +84,6 @@ def backbones(
         return judge_backbones(_task(Path(images), protocol, depth), names, on_event=listener)
 
 
-def choose_backbone(
-    place: Path,
-    *,
-    table: ImageTable | None = None,
-    split: Judged = "test",
-    on_event: OnEvent | None = None,
-) -> str:
-    """Return the network at hand that suits the training classes best; a note says which and why.
-
-    Args:
-        split: the one that will be judged after training: its classes are not looked at.
-    """
-    table = read_table(layout_of(place), place) if table is None else table
-    found = judge_backbones(_training_task(table, split), None, on_event=on_event)
-    tell(on_event, found.choice())
-    return found.best
-
-
 def judge_backbones(task: Task, names: Sequence[str] | None, *, on_event: OnEvent | None) -> Backbones:
     """Return a row for each of the networks, the best first; those that cannot be had come last."""
     started = time.perf_counter()
@@ -125,13 +107,13 @@ def _task(place: Path, protocol: str, depth: int | None) -> Task:
     if protocol == "all":
         return _checked(table, np.arange(len(table.labels)), None, "all classes are judged")
     if protocol == "train":
-        return _training_task(table, "test")
+        return _training_task(table)
     division = divide(table.labels, table.splits, SplitPlan("test"), names=table.names)
     return _checked(table, division.queries, division.gallery, "the test classes are judged")
 
 
-def _training_task(table: ImageTable, split: Judged) -> Task:
-    train = divide(table.labels, table.splits, SplitPlan(split), names=table.names).train
+def _training_task(table: ImageTable) -> Task:
+    train = divide(table.labels, table.splits, SplitPlan("test"), names=table.names).train
     return _checked(table, train, None, "the training classes are judged, the others are left for the test")
 
 
@@ -164,8 +146,8 @@ def _judge(name: str, task: Task, on_event: OnEvent | None) -> JudgedBackbone:
         **figures,
         dimensions=model.network.embedding_size,
         crop=model.crop,
-        milliseconds=_milliseconds(model),
-        megabytes=_megabytes(model.network),
+        milliseconds=milliseconds_of(model),
+        megabytes=megabytes_of(model.network),
         licence=origin.licence if origin else "unknown",
         seconds=time.perf_counter() - started,
     )
@@ -216,8 +198,8 @@ def _features(
 
 
 @torch.no_grad()
-def _milliseconds(model: EmbeddingModel) -> float:
-    """The time of an image in the network alone, without decoding."""
+def milliseconds_of(model: EmbeddingModel) -> float:
+    """Return the time of an image in the network alone, without decoding."""
     shape = (TIMED, model.network.backbone.in_channels, model.crop, model.crop)
     images, times = torch.zeros(shape, dtype=torch.uint8, device=model.device), []
     for _ in range(1 + BATCHES):
@@ -227,6 +209,7 @@ def _milliseconds(model: EmbeddingModel) -> float:
     return 1000 * float(np.median(times[1:]))
 
 
-def _megabytes(network: Embedder) -> float:
+def megabytes_of(network: Embedder) -> float:
+    """Return the size of its weights in memory."""
     tensors: Iterable[Tensor] = network.state_dict().values()
     return sum(each.numel() * each.element_size() for each in tensors) / 1e6

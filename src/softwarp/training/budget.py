@@ -43,6 +43,19 @@ def parse_budget(text: str) -> float:
     return seconds
 
 
+def parse_fast(text: str) -> float:
+    """Return milliseconds.
+
+    >>> parse_fast("20ms"), parse_fast("0.5 s")
+    (20.0, 500.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s)", text.strip().lower())
+    milliseconds = float(found[1]) * (1000 if found[2] == "s" else 1) if found else 0.0
+    if not milliseconds > 0:
+        raise ValueError(f"fast is the time of an image in the network, such as 20ms; got {text!r}")
+    return milliseconds
+
+
 @dataclass(frozen=True)
 class Pace:
     """Seconds per image that trains or is embedded, decoding included, and per checkpoint."""
@@ -63,6 +76,8 @@ class Workload:
         seeds: number of final models.
         observed: images whose distance to their proxies is measured after every epoch of a final model.
         closed: whether a look also embeds the half that trains, to look held-out images up there.
+        spent: seconds that went into choosing a network.
+        known: whether the features of the training images are in the cache by now.
     """
 
     trained: int
@@ -71,15 +86,17 @@ class Workload:
     seeds: int = 1
     observed: int = 0
     closed: bool = False
+    spent: float = 0.0
+    known: bool = False
 
     def seconds(self, pace: Pace, epochs: int) -> float:
         """Return how long it takes; a run starts with two passes over its images, for head and rates."""
         choosing = FOLDS * self.fold(pace, epochs, whole_looks(epochs)[0]) if self.choosing and epochs else 0
-        return self.features(pace) + choosing + self.final(pace, epochs)
+        return self.spent + self.features(pace) + choosing + self.final(pace, epochs)
 
     def features(self, pace: Pace) -> float:
         """Return how long the features of the frozen network take, by which the first rungs are judged."""
-        return pace.embed * self.trained * self.choosing
+        return 0.0 if self.known else pace.embed * self.trained * self.choosing
 
     def fold(self, pace: Pace, epochs: int, every: int) -> float:
         """Return how long one of the runs that choose takes, with a look after so many epochs each."""
@@ -180,7 +197,7 @@ def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.devi
     def embed() -> None:
         network.eval()(images)
 
-    decoding = _decoding_seconds(source) / (1 if device.type == "cpu" else min(8, os.cpu_count() or 1))
+    decoding = decoding_seconds(source) / (1 if device.type == "cpu" else min(8, os.cpu_count() or 1))
     trained, embedded = (seconds_of(act) / TIMED + decoding for act in (train, embed))
     return Pace(trained, embedded, _saving_seconds(network, folder))
 
@@ -198,7 +215,7 @@ def _saving_seconds(network: Embedder, folder: Path) -> float:
     return seconds_of(save, times=1, before=0)
 
 
-def _decoding_seconds(source: Source) -> float:
+def decoding_seconds(source: Source) -> float:
     """Seconds that it takes to decode and crop a training image."""
     items = [(item, 0) for item in evenly_spaced(len(source.labels), TIMED).tolist()]
     return seconds_of(lambda: source.train.__getitems__(items), times=1, before=0) / len(items)

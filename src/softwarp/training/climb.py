@@ -9,15 +9,15 @@ import torch
 
 from softwarp import processes
 from softwarp.data.readers import ImageTable
-from softwarp.data.sources import Source, load_source
+from softwarp.data.sources import Source
 from softwarp.events import OnEvent, tell
-from softwarp.models.whitening import ClassScatter
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.choice import Candidate, Choice
+from softwarp.runs.networks import TriedNetwork
 from softwarp.training.budget import FOLDS, Pace, Plan, Workload, measure_pace, whole_looks
 from softwarp.training.choice import Way, fold_recipes, made_as
 from softwarp.training.earlier import replace_other
-from softwarp.training.features import TrainingFeatures
+from softwarp.training.frozen_halves import FrozenHalves
 from softwarp.training.ladder import Ladder, Seen
 from softwarp.training.own_plan import minutes
 from softwarp.training.rungs import RATES, Half, calibrated, frozen, head_alone
@@ -39,6 +39,7 @@ class Climb:
         asked: epochs of the recipe.
         exactly: whether the halves train so many; otherwise for as long as it pays.
         calibrates: whether calibrated features are candidates.
+        networks: those that were compared.
     """
 
     recipe: Recipe
@@ -53,6 +54,7 @@ class Climb:
     exactly: bool
     calibrates: bool
     device: torch.device
+    networks: tuple[TriedNetwork, ...]
     on_event: OnEvent | None
 
     @property
@@ -72,29 +74,14 @@ class Climb:
         return f"up to {minutes(max(self.budget, self.plan.seconds))}"
 
     @cached_property
-    def features(self) -> TrainingFeatures:
-        """Features of the training images."""
-        return TrainingFeatures(self.recipe, self.source, self.device, self.on_event)
-
-    @cached_property
-    def halves(self) -> list[Half]:
-        """Features of the halves."""
-        features, rows = self.features.found
-        folds = fold_recipes(self.recipe, len(self.source.names), every=1, epochs=1)
-        sources = [
-            load_source(each.data.uncached(), each.evaluation.plan(), table=self.table) for each in folds
-        ]
-        return [Half.of(each, rows, features) for each in sources]
-
-    @cached_property
-    def scatters(self) -> list[ClassScatter]:
-        """Mean and scatter of what each half trains on."""
-        return [ClassScatter.of(half.trained, half.labels) for half in self.halves]
+    def frozen(self) -> FrozenHalves:
+        """The halves before anything is trained."""
+        return FrozenHalves(self.recipe, self.source, self.table, self.device, self.on_event)
 
     @property
     def embedding_size(self) -> int:
         """Of calibrated features."""
-        return self.size or self.halves[0].trained.shape[1]
+        return self.size or self.frozen.dimensions
 
 
 def planned_again(climb: Climb, ladder: Ladder) -> Climb:
@@ -125,13 +112,13 @@ def climb_on_features(climb: Climb, ladder: Ladder) -> None:
 
     def on_halves(judge: Callable[[Sequence[Half]], Seen]) -> Callable[[], Seen]:
         def look() -> Seen:
-            halves = climb.halves  # all processes share the work on the features
+            halves = climb.frozen.halves  # all processes share the work on the features
             return processes.from_main(lambda: judge(halves))
 
         return look
 
     def whitened(halves: Sequence[Half]) -> Seen:
-        return calibrated(halves, climb.scatters, climb.embedding_size)
+        return calibrated(halves, climb.frozen.scatters, climb.embedding_size)
 
     tell(climb.on_event, "judging the features of the frozen network by halves of the training classes")
     ladder.climb(climb.file, "frozen", "frozen", on_halves(frozen))
@@ -152,7 +139,7 @@ def _try(climb: Climb, calibrated: Candidate, loss: str, halves: Sequence[Half])
     assert calibrated.start is not None
     return head_alone(
         halves,
-        climb.scatters,
+        climb.frozen.scatters,
         climb.embedding_size,
         loss=loss,
         shrinkage=calibrated.start.shrinkage,

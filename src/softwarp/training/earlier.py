@@ -1,7 +1,7 @@
 """What an earlier command left in the folder of a run on own images: resumed, replaced or refused."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +45,29 @@ def check_earlier(
     recipe: Recipe,
     folder: Path,
     sha256: str,
-    asked: dict[str, Any],
+    asked: Callable[[Recipe], dict[str, Any]],
     *,
     choosing: bool,
+    by: Callable[[str], Recipe] | None = None,
     seeds: int = 1,
 ) -> None:
     """Raise a ValueError if the folder's runs are others than a budget could have left: before any training.
 
     Args:
         sha256: of the images as they are now.
-        asked: what the plan answers; a folder whose plan answered other crops or epochs is refused.
+        asked: what the plan of a recipe answers; one that answered other crops or epochs is refused.
         choosing: whether a ladder is climbed; a folder that was begun before there was one is refused.
+        by: the recipe with a network by its name, where the network is chosen; runs are then compared with
+            the recipe of their own network.
     """
     plan, ladder = (folder / "choice" / name for name in ("plan.json", "ladder.json"))
     again = "choose another folder, or start afresh (--fresh, fresh=True)"
     if plan.is_file():
         there, what = _read(plan).get("asked", {}), {"epochs": "phases.0.epochs", "crops": "data.crop"}
+        here = asked(_with_network(recipe, network_in(folder), by))
         for key, name in what.items():
-            if there.get(key, asked[key]) != asked[key]:
-                was, now = (_either(each[key]) for each in (there, asked))
+            if there.get(key, here[key]) != here[key]:
+                was, now = (_either(each[key]) for each in (there, here))
                 difference = f"{name} was {was} there and is {now} here"
                 raise ValueError(f"{folder} holds a run of another recipe: {difference}; {again}")
     begun = [place for place in places_of(folder) if Run(place).started()]
@@ -72,12 +76,13 @@ def check_earlier(
     finals = [folder / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + seeds)]
     for place in finals if seeds > 1 else [folder]:
         seed = int(place.name.removeprefix("seed-")) if seeds > 1 else recipe.seed
-        _check_run(place, recipe.model_copy(update={"seed": seed}), sha256, but=())
+        _check_run(place, recipe.model_copy(update={"seed": seed}), sha256, but=(), by=by)
     for place in sorted(folder.glob("choice/fold-*")):
-        _check_run(place, recipe, sha256, but=OF_FOLDS)
+        _check_run(place, recipe, sha256, but=OF_FOLDS, by=by)
     if ladder.is_file() and begun:
         model = _read(ladder)["asked"]["model"]
-        if difference := difference_of({"model": model}, {"model": recipe.model.model_dump(mode="json")}):
+        here = _with_network(recipe, model["backbone"], by).model.model_dump(mode="json")
+        if difference := difference_of({"model": model}, {"model": here}):
             raise ValueError(f"{folder} holds a run of another recipe: {difference}; {again}")
 
 
@@ -90,10 +95,32 @@ def _either(value: int | list[int]) -> str:
     return " or ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _check_run(place: Path, recipe: Recipe, sha256: str, but: Sequence[str]) -> None:
+def _with_network(recipe: Recipe, name: str, by: Callable[[str], Recipe] | None) -> Recipe:
+    """The recipe with another network, if networks are chosen from."""
+    return recipe if by is None or not name else by(name).model_copy(update={"seed": recipe.seed})
+
+
+def network_in(folder: Path) -> str:
+    """Return the network that the runs in a folder are of; empty if there are none."""
+    plan = folder / "choice" / "plan.json"
+    if plan.is_file() and (name := _read(plan).get("timed", {}).get("model", {}).get("backbone")):
+        return str(name)
+    begun = [Run(place) for place in places_of(folder) if Run(place).started()]
+    return begun[0].recipe().model.backbone if begun else ""
+
+
+def _check_run(
+    place: Path,
+    recipe: Recipe,
+    sha256: str,
+    but: Sequence[str],
+    by: Callable[[str], Recipe] | None,
+) -> None:
     run = Run(place)
     if not run.started():
         return
+    if by is not None:
+        recipe = _with_network(recipe, run.recipe().model.backbone, by)
     run.check_recipe(recipe, but=(*SETTLED, *but))
     if run.finished():
         run.check_data(run.result().data_sha256, sha256)

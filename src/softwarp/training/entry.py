@@ -2,25 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from softwarp import processes
 from softwarp.data.given_lists import write_list
 from softwarp.data.readers import ImageTable
-from softwarp.data.splits import Judged
 from softwarp.data.tables import find_root, layout_of, read_table
 from softwarp.events import OnEvent, part_of, shown, tell
 from softwarp.files import check_writable
 from softwarp.inference import EmbeddingModel, load
+from softwarp.models.known_weights import PACKAGED
 from softwarp.recipe.load import changed, run_name
 from softwarp.recipe.schema import Recipe
 from softwarp.runs.choice import Choice
 from softwarp.runs.repeats import Repeats, summarise, write_repeats
 from softwarp.runs.run import Run
-from softwarp.training.backbones import choose_backbone
-from softwarp.training.budget import parse_budget
+from softwarp.training.backbones import NONE_HERE
+from softwarp.training.budget import parse_budget, parse_fast
 from softwarp.training.hand_out import HandOut
+from softwarp.training.networks import Networks, has_adapters_package, networks_at_hand
 from softwarp.training.own_images import Settled, plan_and_choose
 from softwarp.training.own_recipe import depth_of, recipe_for
 from softwarp.training.step_batches import room_of
@@ -35,13 +37,20 @@ class OwnImages:
 
     Args:
         table: of the images.
-        given: keys of the recipe that were set on purpose.
+        changes: KEY=VALUE, what of the recipe was set on purpose.
         budget: seconds for all of it.
+        networks: those that it is chosen from; None trains that of the recipe.
     """
 
     table: ImageTable
-    given: frozenset[str] = frozenset()
+    changes: tuple[str, ...] = ()
     budget: float | None = None
+    networks: Networks | None = None
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Keys that were set on purpose."""
+        return frozenset(change.partition("=")[0] for change in self.changes)
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ def train(
     *changes: str,
     backbone: str | None = None,
     budget: str | None = None,
+    fast: str | None = None,
     seeds: int = 1,
     protocol: str | None = None,
     output: Path | str | None = None,
@@ -86,9 +96,12 @@ def train(
         data: a folder (CLASS/IMAGE), a CSV file (path,label), a DataFrame with columns path and label, a pair
             (paths, labels), or a recipe (`softwarp.load_recipe`).
         changes: KEY=VALUE, as on the command line: "loss.name=arcface", "phases.0.epochs=20".
-        backbone: the network of your images: efficientnet_lite0, which is the default, any timm name, or
-            "auto" for the one at hand that suits the training classes best (`softwarp.backbones`).
+        backbone: the network of your images: any timm name, or "auto" for the best of those whose weights
+            are on this machine, by held-out training classes. That is the default, unless a change sets a key
+            of `model`; then it is efficientnet_lite0.
         budget: the time that planning, choosing and training may take: "90s", "10m", "1h".
+        fast: the time that an image may take in the network on this machine, like "20ms": slower networks
+            are left out.
         seeds: how many models are trained, in folders seed-N; the first is returned. `seeds.json` beside
             them has mean and deviation of their figures.
         protocol: "validation" trains on half of the training classes and judges on the other half, as often
@@ -102,10 +115,10 @@ def train(
     folder, own = None if output is None else Path(output), None
     with shown(on_event) as listener:
         if isinstance(data, Recipe):
-            if changes or budget or backbone:
+            if changes or budget or backbone or fast:
                 raise ValueError(
-                    "a recipe has its own settings and epochs: omit the budget and the backbone, and change "
-                    "it with softwarp.load_recipe(NAME, 'KEY=VALUE')"
+                    "a recipe has its own settings and epochs: omit the budget, the backbone and fast, and "
+                    "change it with softwarp.load_recipe(NAME, 'KEY=VALUE')"
                 )
             if folder is None:
                 raise ValueError("give the folder of the run: softwarp.train(recipe, output='runs/NAME')")
@@ -115,13 +128,9 @@ def train(
         else:
             words = (*changes, *([f"data.depth={depth}"] if depth is not None else []))
             place = _place_of(data, folder or Path("runs") / "images-test")
-            own = read_own(place, words, budget=budget)
-            if backbone is not None:
-                split: Judged = "validation" if protocol == "validation" else "test"
-                added = named_backbone(backbone, words, place, own.table, split=split, on_event=listener)
-                words = (*words, *added)
+            own = read_own(place, words, budget=budget, backbone=backbone, fast=fast, protocol=protocol)
             recipe = recipe_for(
-                place, words, split=protocol, table=own.table, tell=lambda line: tell(listener, line)
+                place, own.changes, split=protocol, table=own.table, tell=lambda line: tell(listener, line)
             )
             name = run_name(Path(place.resolve().name.removesuffix(".csv")), words)
             usual = name if place.name == LISTED else f"{name}-{recipe.evaluation.split}"
@@ -130,28 +139,55 @@ def train(
     return load(trained.runs[0].folder)
 
 
-def read_own(place: Path, changes: Sequence[str], *, budget: str | None = None) -> OwnImages:
-    """Return your own images, which keys the KEY=VALUE changes set, and the budget in seconds."""
-    limit = None if budget is None else parse_budget(budget)
-    table = read_table(layout_of(place), place, depth=depth_of(changes))
-    return OwnImages(table, frozenset(change.partition("=")[0] for change in changes), limit)
-
-
-def named_backbone(
-    backbone: str,
-    changes: Sequence[str],
+def read_own(
     place: Path,
-    table: ImageTable,
+    changes: Sequence[str],
     *,
-    split: Judged,
-    on_event: OnEvent | None,
-) -> list[str]:
-    """Return the network as a KEY=VALUE change; for "auto" it is chosen first, on the training classes."""
-    if any(change.startswith("model.backbone=") for change in changes):
+    budget: str | None = None,
+    backbone: str | None = None,
+    fast: str | None = None,
+    protocol: str | None = None,
+) -> OwnImages:
+    """Return your own images and what is asked of them; a network that was named becomes a change."""
+    limit = None if budget is None else parse_budget(budget)
+    names = _networks(changes, backbone, fast)
+    if names and fast is None and len(names) == 1:
+        changes, names = [*changes, *([f"model.backbone={names[0]}"] if names[0] != PACKAGED else [])], ()
+    table = read_table(layout_of(place), place, depth=depth_of(changes))
+    recipe_of = partial(_with_network, place, changes, table, protocol)
+    networks = Networks(names, recipe_of, None if fast is None else parse_fast(fast)) if names else None
+    return OwnImages(table, tuple(changes), limit, networks)
+
+
+def _networks(changes: Sequence[str], backbone: str | None, fast: str | None) -> tuple[str, ...]:
+    """The network that was named, or those at hand; none leaves it to the recipe."""
+    if backbone is not None and any(change.startswith("model.backbone=") for change in changes):
         raise ValueError("model.backbone and --backbone (backbone=) name the network twice; omit one")
-    if backbone == "auto":
-        backbone = choose_backbone(place, table=table, split=split, on_event=on_event)
-    return [f"model.backbone={backbone}"]
+    if backbone not in (None, "auto"):
+        if fast is not None:
+            raise ValueError(
+                "--fast (fast=) chooses a network, and --backbone (backbone=) names one; omit one"
+            )
+        return (backbone,)
+    if backbone is None and any(change.startswith("model.") for change in changes):
+        if fast is not None:
+            raise ValueError("--fast (fast=) needs --backbone auto (backbone=) beside changes of the model")
+        return ()
+    names = networks_at_hand()
+    if not names and (backbone or fast):
+        raise ValueError(NONE_HERE)
+    return names
+
+
+def _with_network(
+    place: Path, changes: Sequence[str], table: ImageTable, protocol: str | None, name: str
+) -> Recipe:
+    """The recipe with a network; without the package for adapters all of its weights are trained."""
+    words = [*changes, f"model.backbone={name}"]
+    recipe = recipe_for(place, words, split=protocol, table=table)
+    if recipe.model.adapter is None or has_adapters_package():
+        return recipe
+    return recipe_for(place, [*words, "model.adapter=null"], split=protocol, table=table)
 
 
 def _place_of(data: Any, folder: Path) -> Path:
@@ -199,6 +235,7 @@ def train_runs(
             folder,
             given=own.given,
             budget=own.budget,
+            networks=own.networks,
             seeds=seeds,
             fresh=fresh,
             hand_out=handed.for_now,

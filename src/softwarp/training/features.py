@@ -99,7 +99,8 @@ class TrainingFeatures:
         recipe = self.recipe
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)  # random weights are those that training begins with
-            network = Embedder(**recipe.model.model_dump()).to(self.device)
+            plain = recipe.model.model_dump() | {"adapter": None}  # which starts at the frozen network
+            network = Embedder(**plain).to(self.device)
         items = items_to_calibrate(self.source.labels, seed=recipe.seed)
         with part_of(self.on_event) as listener:
             pooled, kept = pooled_of(

@@ -55,10 +55,13 @@ class Ladder(BaseModel):
     granted: int = 0  # epochs of fine-tuning that the halves may train
     stopped: str = ""  # why they may not train more
     budget: float = 0.0  # seconds for all of it
+    spent: float = 0.0  # seconds before the first rung, in which a network was chosen
     pace: dict[str, float] | None = None  # timed again, where the plan left no time to fine-tune
 
     @staticmethod
-    def open(file: Path, asked: dict[str, Any], *, budget: float, fresh: bool) -> "Ladder":
+    def open(
+        file: Path, asked: dict[str, Any], *, budget: float, fresh: bool, spent: float = 0.0
+    ) -> "Ladder":
         """Return the ladder in a file; a new one if it answers another question.
 
         With another budget fine-tuning goes on where time had ended it.
@@ -67,6 +70,7 @@ class Ladder(BaseModel):
         ladder = Ladder(asked=asked)
         if file.is_file() and not fresh and (found := read_json_as(Ladder, file)).asked == asked:
             ladder = found
+        ladder.spent = spent
         if ladder.budget != budget:
             ladder.stopped = "" if ladder.stopped == "time" else ladder.stopped
             ladder.budget, ladder.pace = budget, None
@@ -101,7 +105,7 @@ class Ladder(BaseModel):
     @property
     def seconds(self) -> float:
         """The seconds that all of it took."""
-        return sum(each.seconds for each in self.climbed)
+        return self.spent + sum(each.seconds for each in self.climbed)
 
     def choice(self, tuned: Seen = ({}, {}), seconds: float = 0.0) -> Choice:
         """Return the choice among all candidates so far, and what fine-tuning gave in so many seconds."""

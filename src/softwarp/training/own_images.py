@@ -5,6 +5,7 @@ best so far is handed out before the next one begins.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,10 @@ from softwarp.training.budget import (
 from softwarp.training.choice import FROZEN, made_as, why_frozen
 from softwarp.training.climb import Climb, climb_on_features, fine_tune, planned_again
 from softwarp.training.earlier import check_earlier, clear, places_of
+from softwarp.training.features import may_know
 from softwarp.training.job import build_batches, prepare, start_accelerator
 from softwarp.training.ladder import Ladder
+from softwarp.training.networks import Networks, Question, pick_network
 from softwarp.training.own_plan import asked_of, cropped, idle, minutes, plan_in, planned, what_fits
 from softwarp.training.rungs import SHRINKAGES
 from softwarp.training.step_batches import in_words
@@ -49,6 +52,7 @@ def plan_and_choose(
     *,
     given: Collection[str] = (),
     budget: float | None = None,
+    networks: Networks | None = None,
     seeds: int = 1,
     fresh: bool = False,
     hand_out: OnBest = lambda recipe: None,
@@ -60,13 +64,14 @@ def plan_and_choose(
         table: of the images.
         given: keys that were set on purpose; a crop, a head or a number of epochs given so is kept.
         budget: seconds for all of it.
+        networks: those to choose from; None trains that of the recipe.
         fresh: measures and chooses again, whatever was found before.
         hand_out: called with the recipe of the best model so far, before fine-tuning, which takes long.
     """
     unchecked = _check(recipe)
     choosing, given = not unchecked, set(given)
-    if "data.crop" in given and "data.resize" not in given:
-        recipe = recipe.model_copy(update={"data": cropped(recipe, recipe.data.crop)})
+    networks = networks and networks.changed(lambda each: _resized(each, given))
+    recipe = _resized(recipe, given)
     accelerator = start_accelerator(recipe, folder)
     source = load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=table)
     tell(on_event, source.protocol)
@@ -74,15 +79,46 @@ def plan_and_choose(
     if given & {"phases", "phases.0"}:
         given.add("phases.0.epochs")
     if not fresh:
-        asked = asked_of(recipe, given, budget)
-        check_earlier(recipe, folder, source.sha256, asked, choosing=choosing, seeds=seeds)
+        check_earlier(
+            recipe,
+            folder,
+            source.sha256,
+            lambda each: asked_of(each, given, budget),
+            choosing=choosing,
+            by=networks.recipe_of if networks else None,
+            seeds=seeds,
+        )
     else:
-        prepare(recipe, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
+        first = networks.recipe_of(networks.usual) if networks else recipe
+        prepare(first, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
         # If this is stopped, the next attempt must not take earlier runs for its own.
         processes.from_main(lambda: _forget(folder))
-    if reason := why_frozen(source.labels, choosing=choosing):
+    size = recipe.model.embedding_size if "model.embedding_size" in given else None
+    reason = why_frozen(source.labels, choosing=choosing)
+    ranking = networks and pick_network(
+        Question(
+            networks=networks,
+            asked=_question(recipe, source),
+            table=table,
+            source=source,
+            folder=folder,
+            size=size,
+            calibrates=_calibrates(recipe, given),
+            budget=BUDGET if budget is None else budget,
+            unable=unchecked or reason,
+            device=accelerator.device,
+            on_event=on_event,
+        )
+    )
+    if networks and ranking:
+        recipe = networks.recipe_of(ranking.chosen)
+        source = load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=table)
+    if reason:
         return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {reason}")
     work = _work_on(source, recipe, choosing, seeds)
+    if ranking:
+        known = ranking.judged and may_know(recipe)
+        work = replace(work, spent=ranking.spent, known=known)
     file, device = folder / "choice" / "plan.json", accelerator.device
     plan = processes.from_main(lambda: plan_in(recipe, source, work, file, device, given, budget, fresh))
     asked_epochs, recipe = recipe.phases[0].epochs, planned(recipe, plan)
@@ -98,21 +134,23 @@ def plan_and_choose(
         folder=folder / "choice",
         plan=plan,
         work=work,
-        size=recipe.model.embedding_size if "model.embedding_size" in given else None,
+        size=size,
         budget=BUDGET if budget is None else budget,
         asked=asked_epochs,
         exactly="phases.0.epochs" in given,
         calibrates=_calibrates(recipe, given),
         device=device,
+        networks=ranking.table() if ranking else (),
         on_event=on_event,
     )
     tell(
         on_event,
         f"expected time: {climb.time()} ({what_fits(plan, work, asked_epochs, exactly=climb.exactly)})",
     )
-    ladder = Ladder.open(climb.file, _question(recipe, source), budget=climb.budget, fresh=fresh)
+    asked = _question(recipe, source)
+    ladder = Ladder.open(climb.file, asked, budget=climb.budget, fresh=fresh, spent=work.spent)
     ladder.save(climb.file)
-    if not plan.epochs and budget is not None and work.features(plan.pace) > budget:
+    if not plan.epochs and budget is not None and work.features(plan.pace) > max(0, budget - work.spent):
         return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {idle(asked_epochs)}")
     return _climbed(climb, ladder, hand_out)
 
@@ -131,6 +169,10 @@ def _climbed(climb: Climb, ladder: Ladder, hand_out: OnBest) -> Settled:
 
 def _settled(climb: Climb, choice: Choice, more: str) -> Settled:
     """Write the choice down, and say it."""
+    if climb.networks:
+        choice = choice.model_copy(
+            update={"network": climb.recipe.model.backbone, "networks": climb.networks}
+        )
     if processes.is_main():
         write_json(climb.folder / "choice.json", choice.model_dump(mode="json", by_alias=True))
     said = [choice.sentence(), *_at_bound(choice.chosen.start), *([more] if more else [])]
@@ -153,6 +195,13 @@ def _rising(choice: Choice, stopped: str) -> str:
     return f"the curve was still rising after {epochs} epochs; {more} may give more"
 
 
+def _resized(recipe: Recipe, given: Collection[str]) -> Recipe:
+    """The recipe with the size that suits a crop that was given."""
+    if "data.crop" not in given or "data.resize" in given:
+        return recipe
+    return recipe.model_copy(update={"data": cropped(recipe, recipe.data.crop)})
+
+
 def _calibrates(recipe: Recipe, given: Collection[str]) -> bool:
     """Whether the head may be calibrated: not if another one was asked for."""
     other = {"model", "model.head", "model.head_init", "model.norm", "model.unit_length"}
@@ -162,7 +211,7 @@ def _calibrates(recipe: Recipe, given: Collection[str]) -> bool:
 def _forget(folder: Path) -> None:
     """Remove all runs of the folder, and what was chosen by them."""
     clear(*places_of(folder))
-    for name in ("ladder.json", "choice.json"):
+    for name in ("networks.json", "plan.json", "ladder.json", "choice.json"):
         (folder / "choice" / name).unlink(missing_ok=True)
 
 
