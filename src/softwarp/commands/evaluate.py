@@ -163,7 +163,11 @@ def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
         "knn_ks": [int(name.removeprefix("knn@")) for name in result.metrics if name.startswith("knn@")],
         "distance": result.distance,
         "seed": settings.seed,
-        "from training": {name: result.metrics[name] for name in ("avg_dtp",) if name in result.metrics},
+        "from training": {  # which training images or proxies are needed for
+            name: value
+            for name, value in result.metrics.items()
+            if name == "avg_dtp" or name.startswith("whole_gallery_")
+        },
     }
 
 

@@ -25,7 +25,10 @@ WITHOUT_EMBEDDINGS = Section(
     title="Images", text="No run has kept its embeddings to show images by.", level=3
 )
 JudgedOn = tuple[str, str, int, str, tuple[object, ...]]
-METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "knn@5", "nmi", "avg_dtp")
+METRICS = (
+    *("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision"),
+    *("whole_gallery_recall@1", "whole_gallery_map@r", "knn@5", "nmi", "avg_dtp"),
+)
 
 
 @dataclass(frozen=True)

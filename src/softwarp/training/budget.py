@@ -63,6 +63,7 @@ class Workload:
         seeds: number of final models.
         observed: images whose distance to their proxies is measured after every epoch of a final model.
         closed: whether a look also embeds the half that trains, to look held-out images up there.
+        distractors: training images that the judged ones are looked up among, too.
     """
 
     trained: int
@@ -71,6 +72,7 @@ class Workload:
     seeds: int = 1
     observed: int = 0
     closed: bool = False
+    distractors: int = 0
 
     def seconds(self, pace: Pace, epochs: int) -> float:
         """Return how long it takes; a run starts with two passes over its images, for head and rates."""
@@ -92,6 +94,7 @@ class Workload:
         """Return how long the final models take."""
         starts = 2 if epochs else 1
         embedded = self.trained * starts + self.judged * 2 + self.observed * max(1, epochs)
+        embedded += self.distractors if epochs else 0  # without training they are those of the start
         once = pace.train * self.trained * epochs + pace.embed * embedded + pace.save * epochs
         return self.seeds * once
 

@@ -25,6 +25,7 @@ from softwarp.training.budget import (
 from softwarp.training.choice import FROZEN, made_as, why_frozen
 from softwarp.training.climb import Climb, climb_on_features, fine_tune, planned_again
 from softwarp.training.earlier import check_earlier, clear, places_of
+from softwarp.training.features import items_to_calibrate
 from softwarp.training.job import build_batches, prepare, start_accelerator
 from softwarp.training.ladder import Ladder
 from softwarp.training.own_plan import asked_of, cropped, idle, minutes, plan_in, planned, what_fits
@@ -201,4 +202,6 @@ def _check(recipe: Recipe) -> str:
 def _work_on(source: Source, recipe: Recipe, choosing: bool, seeds: int) -> Workload:
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
-    return Workload(len(source.labels), judged, choosing, seeds, observed, source.closed)
+    among_all = recipe.evaluation.whole_gallery and not source.closed
+    distractors = len(items_to_calibrate(source.labels, seed=recipe.seed)) if among_all else 0
+    return Workload(len(source.labels), judged, choosing, seeds, observed, source.closed, distractors)
