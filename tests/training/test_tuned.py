@@ -63,6 +63,12 @@ def test_no_look_begins_that_would_not_leave_time_for_the_final_model():
     assert stops(0.6, tuning=replace(TUNING, budget=whole - 1), before=300) == "time"
 
 
+def test_the_model_that_is_shipped_needs_time_too():
+    shipped = replace(TUNING, work=replace(WORK, shipped=140))
+    more = 1.4 * replace(WORK, judged=0).final(PACE, 4)  # 140 images in place of 100, and none is judged
+    assert seconds_to_come(shipped, 2, [LOOK]) == pytest.approx(seconds_to_come(TUNING, 2, [LOOK]) + more)
+
+
 @pytest.mark.parametrize("slower", [0.25, 4.0])
 def test_the_pace_of_the_last_look_corrects_the_plan_either_way(slower):
     planned = LOOK + WORK.final(PACE, 4)

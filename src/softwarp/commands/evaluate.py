@@ -157,6 +157,8 @@ def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
 
     run = Run(folder)
     arrays, settings, result = run.load_embeddings(), run.recipe(), run.result()
+    if not result.images.evaluated:
+        raise ValueError(f"{folder} was judged on no images; measure embeddings of images it has not seen")
     return arrays, {
         "families": ["retrieval", *(["clustering"] if settings.evaluation.clustering else [])],
         "ks": ks_within(settings.evaluation.ks, arrays["embeddings"], arrays.get("gallery")),

@@ -64,6 +64,7 @@ class Workload:
         observed: images whose distance to their proxies is measured after every epoch of a final model.
         closed: whether a look also embeds the half that trains, to look held-out images up there.
         distractors: training images that the judged ones are looked up among, too.
+        shipped: images of the model that is made once more on all classes; 0 for none.
     """
 
     trained: int
@@ -73,6 +74,7 @@ class Workload:
     observed: int = 0
     closed: bool = False
     distractors: int = 0
+    shipped: int = 0
 
     def seconds(self, pace: Pace, epochs: int) -> float:
         """Return how long it takes; a run starts with two passes over its images, for head and rates."""
@@ -91,12 +93,16 @@ class Workload:
         return self.trained / FOLDS * (pace.train * epochs + pace.embed * (looks + 2)) + pace.save * epochs
 
     def final(self, pace: Pace, epochs: int) -> float:
-        """Return how long the final models take."""
+        """Return how long the final models take, and the one that is shipped."""
+        judged = self.judged * 2 + (self.distractors if epochs else 0)  # without training they are known
+        held_out = self.seeds * self._made(pace, epochs, self.trained, judged)
+        return held_out + (self._made(pace, epochs, self.shipped, 0) if self.shipped else 0)
+
+    def _made(self, pace: Pace, epochs: int, trained: int, judged: int) -> float:
+        """How long one model takes."""
         starts = 2 if epochs else 1
-        embedded = self.trained * starts + self.judged * 2 + self.observed * max(1, epochs)
-        embedded += self.distractors if epochs else 0  # without training they are those of the start
-        once = pace.train * self.trained * epochs + pace.embed * embedded + pace.save * epochs
-        return self.seeds * once
+        embedded = trained * starts + judged + self.observed * max(1, epochs)
+        return pace.train * trained * epochs + pace.embed * embedded + pace.save * epochs
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ best so far is handed out before the next one begins.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ def plan_and_choose(
     given: Collection[str] = (),
     budget: float | None = None,
     seeds: int = 1,
+    ship: bool = False,
     fresh: bool = False,
     hand_out: OnBest = lambda recipe: None,
     on_event: OnEvent | None = None,
@@ -61,6 +63,7 @@ def plan_and_choose(
         table: of the images.
         given: keys that were set on purpose; a crop, a head or a number of epochs given so is kept.
         budget: seconds for all of it.
+        ship: whether the model is made once more on all classes, which takes time, too.
         fresh: measures and chooses again, whatever was found before.
         hand_out: called with the recipe of the best model so far, before fine-tuning, which takes long.
     """
@@ -83,7 +86,7 @@ def plan_and_choose(
         processes.from_main(lambda: _forget(folder))
     if reason := why_frozen(source.labels, choosing=choosing):
         return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {reason}")
-    work = _work_on(source, recipe, choosing, seeds)
+    work = replace(_work_on(source, recipe, choosing, seeds), shipped=len(table.labels) if ship else 0)
     file, device = folder / "choice" / "plan.json", accelerator.device
     plan = processes.from_main(lambda: plan_in(recipe, source, work, file, device, given, budget, fresh))
     asked_epochs, recipe = recipe.phases[0].epochs, planned(recipe, plan)
