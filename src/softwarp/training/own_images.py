@@ -19,6 +19,7 @@ from softwarp.recipe.overrides import check_batches
 from softwarp.recipe.schema import Recipe, StartPart
 from softwarp.runs.choice import Choice
 from softwarp.runs.run import Run
+from softwarp.tables import counted
 from softwarp.training.budget import (
     BUDGET,
     Workload,
@@ -32,6 +33,7 @@ from softwarp.training.ladder import Ladder
 from softwarp.training.own_plan import asked_of, cropped, idle, minutes, plan_in, planned, what_fits
 from softwarp.training.rungs import SHRINKAGES
 from softwarp.training.step_batches import in_words
+from softwarp.training.tuned import outlook
 
 OnBest = Callable[[Recipe], None]
 
@@ -130,7 +132,11 @@ def _climbed(climb: Climb, ladder: Ladder, hand_out: OnBest) -> Settled:
     if not ladder.stopped:
         hand_out(made_as(climb.recipe, ladder.choice().chosen, size=climb.size))
     choice = fine_tune(climb, ladder)
-    return _settled(climb, choice, _rising(choice, ladder.stopped))
+    return _settled(
+        climb,
+        choice,
+        _rising(choice, ladder.stopped, climb.work.final(climb.plan.pace, choice.chosen.epochs)),
+    )
 
 
 def _settled(climb: Climb, choice: Choice, more: str) -> Settled:
@@ -148,13 +154,18 @@ def _at_bound(start: StartPart | None) -> list[str]:
     return [f"shrinkage {start.shrinkage:g} is the least that is tried; a smaller one may be better still"]
 
 
-def _rising(choice: Choice, stopped: str) -> str:
-    """A line if fine-tuning was still improving when it had to end."""
-    if not choice.still_rising() or stopped == "flat":
+def _rising(choice: Choice, stopped: str, final: float) -> str:
+    """A line if fine-tuning was still improving when it had to end.
+
+    Args:
+        final: seconds that the final models take.
+    """
+    epochs, short = choice.chosen.epochs, stopped == "time"
+    if stopped == "flat" or not (choice.still_rising() or (short and epochs)):
         return ""
-    epochs = choice.chosen.epochs
-    more = "a longer budget" if stopped == "time" else f"more epochs (phases.0.epochs={2 * epochs})"
-    return f"the curve was still rising after {epochs} epochs; {more} may give more"
+    more = "a longer budget" if short else f"more epochs (phases.0.epochs={2 * epochs})"
+    guess = outlook(choice, final) if short else ""
+    return f"the curve was still rising after {counted(epochs, 'epoch')}; {guess or f'{more} may give more'}"
 
 
 def _calibrates(recipe: Recipe, given: Collection[str]) -> bool:
