@@ -83,7 +83,8 @@ class EmbeddingModel:
     def choice(self) -> Choice | None:
         """Why it is this model: the candidates and what held-out classes said; None if nothing was chosen."""
         folder = self._run_folder()
-        chosen = folder.parent if folder.name.startswith("seed-") else folder  # once for all seeds
+        within = folder.name.startswith("seed-") or folder.name == "ship"
+        chosen = folder.parent if within else folder  # once for all seeds
         file = chosen / "choice" / "choice.json"
         return read_json_as(Choice, file) if file.is_file() else None
 
