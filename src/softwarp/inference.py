@@ -72,7 +72,7 @@ class EmbeddingModel:
     pretrained_weights: str = ""  # what the backbone began with: their origin, licence and hash, if known
     interpolation: str = "bilinear"  # or bicubic
     crop_mode: str = "center"  # or squash: both sides are resized, not the shorter one alone
-    untrained: bool = False  # a backbone by its name, whose features are kept in the cache
+    untrained: bool = False  # its backbone is as it was published: features are kept in the cache
 
     @property
     def result(self) -> Result:
@@ -404,4 +404,5 @@ def _from_model_folder(folder: Path, device: torch.device) -> EmbeddingModel:
         pretrained_weights=config.pretrained_weights,
         interpolation=config.resampling,
         crop_mode=config.crop_mode,
+        untrained=config.untrained,
     )
