@@ -9,8 +9,10 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
 import softwarp
+from softwarp.cli import app
 from softwarp.events import Note
 from softwarp.index import network
 from softwarp.index.embed_tree import embed_tree
@@ -100,6 +102,7 @@ def test_the_network_sees_each_image_once(built):
 def test_the_model_moves_with_the_index_and_embeds_what_is_added(built, tmp_path):
     shutil.copytree(built[0].folder, tmp_path / "moved")
     moved = Index.open(tmp_path / "moved")
+    assert moved.calibrated
     assert moved.model_name == str(tmp_path / "moved" / OWN)
     new = draw(tmp_path / "new", classes=1, images=2, seed=5)
     moved.add([new])
@@ -129,6 +132,7 @@ def test_a_build_that_is_resumed_keeps_its_model(built, images, tmp_path, monkey
 def test_frozen_features_are_kept_where_they_are_asked_for(built, images, tmp_path, monkeypatch):
     index = Index.build("test_vit", images, tmp_path / "index", frozen=True)
     assert index.model_name == "test_vit"
+    assert not index.calibrated
     assert not (index.folder / OWN).exists()
     monkeypatch.setattr(network, "_better_head", None)
     assert Index.build("test_vit", images, index.folder).model_name == "test_vit"
@@ -190,3 +194,14 @@ def test_auto_is_the_network_at_hand_and_for_an_index_its_own(images, built, tmp
         again = Index.build("auto", images, folder)
         assert again.model_name == str(folder / OWN)
         assert again.changes.unchanged == 48
+
+
+def test_the_command_takes_frozen_features_and_says_what_others_do_to_classes(built, images, tmp_path):
+    def call(*words):
+        return CliRunner().invoke(app, ["index", *map(str, words)], catch_exceptions=False).stderr
+
+    folder, query = tmp_path / "index", images / "class 0" / "0.png"
+    call("test_vit", images, "-o", folder, "--frozen")
+    assert not Index.open(folder).calibrated
+    assert "--frozen" not in call("classify", folder, query)
+    assert "--frozen" in call("classify", built[0].folder, query)

@@ -193,6 +193,11 @@ class Index:
         return self.store.model_name
 
     @property
+    def calibrated(self) -> bool:
+        """Whether its model has a head that was made from the labels of its images."""
+        return Path(self.model_name).parent == absolute(self.folder)
+
+    @property
     def kind(self) -> str:
         """How vectors are searched: flat (exact), hnsw or ivfpq."""
         return str(self.store.settings["kind"]) if self._faiss is not None else "flat"
