@@ -144,8 +144,8 @@ def classify(
         read_image(query)  # a broken one is named before anything is computed
     if index.calibrated:
         note(
-            "the features are calibrated on the images of this index, which are then more alike than new ones: "
-            "more of these than told may be turned away; an index built with --frozen tells it right"
+            "the features are calibrated on the images of this index, so these are more alike than new ones, "
+            "of which more than told may be turned away; an index built with --frozen tells it right"
         )
     calibration = index.calibrate(k, false_rejection=false_rejection, false_acceptance=false_acceptance)
     answers = index.classify(queries, k, calibration=calibration)
