@@ -17,6 +17,7 @@ from softwarp.metrics import (
     clustering_metrics,
     geometry_metrics,
     knn_per_query,
+    retrieval_metrics,
     retrieval_per_query,
 )
 from softwarp.metrics.checks import Array, Labels, numbered
@@ -120,6 +121,34 @@ def map_at_r_per_class(
     )["map@r"].cpu()
     asked = labels[~values.isnan()].unique().tolist()
     return {names[label]: float(values[labels == label].nanmean()) for label in asked}
+
+
+def whole_gallery_metrics(
+    arrays: Mapping[str, Tensor], distractors: Tensor, *, distance: str
+) -> dict[str, float]:
+    """Return Recall@1 and MAP@R of queries that search embeddings of other classes besides their own gallery.
+
+    Args:
+        arrays: `embeddings` and `labels`, whose queries do not find themselves; perhaps `gallery` and
+            `gallery_labels`.
+
+    >>> arrays = {"embeddings": torch.tensor([[0.0], [2.0]]), "labels": torch.tensor([0, 0])}
+    >>> whole_gallery_metrics(arrays, torch.tensor([[1.5]]), distance="euclidean")
+    {'whole_gallery_recall@1': 0.0, 'whole_gallery_map@r': 0.0}
+    """
+    queries, labels = arrays["embeddings"], arrays["labels"]
+    searched = torch.cat([arrays.get("gallery", queries), distractors])
+    nobody = labels.new_full((len(distractors),), -1)
+    found = retrieval_metrics(
+        queries,
+        labels,
+        gallery=searched,
+        gallery_labels=torch.cat([arrays.get("gallery_labels", labels), nobody]),
+        query_rows=None if "gallery" in arrays else torch.arange(len(queries)),
+        ks=(1,),
+        distance=distance,
+    )
+    return {f"whole_gallery_{name}": found[name] for name in ("recall@1", "map@r")}
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class EmbeddingModel:
     pretrained_weights: str = ""  # what the backbone began with: their origin, licence and hash, if known
     interpolation: str = "bilinear"  # or bicubic
     crop_mode: str = "center"  # or squash: both sides are resized, not the shorter one alone
-    untrained: bool = False  # a backbone by its name, whose features are kept in the cache
+    untrained: bool = False  # its backbone is as it was published: features are kept in the cache
 
     @property
     def result(self) -> Result:
@@ -83,7 +83,8 @@ class EmbeddingModel:
     def choice(self) -> Choice | None:
         """Why it is this model: the candidates and what held-out classes said; None if nothing was chosen."""
         folder = self._run_folder()
-        chosen = folder.parent if folder.name.startswith("seed-") else folder  # once for all seeds
+        within = folder.name.startswith("seed-") or folder.name == "ship"
+        chosen = folder.parent if within else folder  # once for all seeds
         file = chosen / "choice" / "choice.json"
         return read_json_as(Choice, file) if file.is_file() else None
 
@@ -403,4 +404,5 @@ def _from_model_folder(folder: Path, device: torch.device) -> EmbeddingModel:
         pretrained_weights=config.pretrained_weights,
         interpolation=config.resampling,
         crop_mode=config.crop_mode,
+        untrained=config.untrained,
     )

@@ -30,7 +30,7 @@ class Metric:
 
     Args:
         title: as people print it; K or F stands for the number in its name.
-        family: what measures it, a file of metrics/.
+        family: what measures it, a file of metrics/ or, for the whole gallery, evaluation.py.
         unit: a share of one, shown in percent; a length (or a ratio, or a deviation of one), or a count.
         better: which of two values is; neither where spaces cannot be compared by it.
     """
@@ -50,6 +50,8 @@ METRICS = {
     "ndcg@K": Metric("NDCG@K", "retrieval"),
     "queries": Metric("Queries", "retrieval", "count", "neither"),
     "queries_without_positives": Metric("Queries without positives", "retrieval", "count", "neither"),
+    "whole_gallery_recall@K": Metric("Recall@K, whole gallery", "whole gallery"),
+    "whole_gallery_map@r": Metric("MAP@R, whole gallery", "whole gallery"),
     "knn@K": Metric("K-NN accuracy", "votes"),
     "nmi": Metric("NMI", "clustering"),
     "nmi_geometric": Metric("NMI geometric", "clustering"),

@@ -1,6 +1,7 @@
 """A ladder that is killed at any moment leaves a model, and the same command ends with the same one."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,9 +47,9 @@ def root(tmp_path_factory):
     return folder
 
 
-def begin(root, folder):
+def begin(root, folder, *words):
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(root), str(folder), *WORDS],
+        [sys.executable, "-c", SCRIPT, str(root), str(folder), *WORDS, *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -84,3 +85,22 @@ def test_killed_once_a_file_is_there_it_ends_with_the_same_model(root, whole, tm
     there, expected = (load_file(each / "model.safetensors") for each in (folder, whole))
     assert all(there[name].equal(expected[name]) for name in expected)
     assert not list(folder.glob("choice/final-*/result.json"))
+
+
+def test_killed_while_it_ships_it_ends_with_the_model_that_a_later_command_ships(root, whole, tmp_path):
+    later, folder = shutil.copytree(whole, tmp_path / "later"), tmp_path / "run"
+    before = (later / "model.safetensors").read_bytes()
+    assert begin(root, later, "--ship").wait() == 0
+    assert (later / "model.safetensors").read_bytes() == before
+    process = begin(root, folder, "--ship")
+    while process.poll() is None and not (folder / "ship" / "recipe.yaml").exists():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert Run(folder).finished()
+    assert begin(root, folder, "--ship").wait() == 0
+    there, expected = (load_file(each / "ship" / "model.safetensors") for each in (folder, later))
+    assert all(there[name].equal(expected[name]) for name in expected)
+    held_out = Run(folder / "ship").result().held_out
+    assert held_out == Run(folder).result()
+    assert held_out.metrics == Run(whole).result().metrics

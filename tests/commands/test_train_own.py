@@ -257,8 +257,8 @@ def test_a_kept_plan_is_for_these_seeds_and_this_network(tmp_path, monkeypatch):
     root, folder = stripes(tmp_path / "images"), tmp_path / "run"
     one, three = (answer(root, folder, "phases.0.epochs=4", "--seeds", seeds).stderr for seeds in "13")
     assert measured == [8]
-    assert "expected time: 20 minutes" in one
-    assert "expected time: 33 minutes" in three
+    assert "expected time: 21 minutes" in one
+    assert "expected time: 35 minutes" in three
     answer(root, folder, "phases.0.epochs=4", "model.embedding_size=16")
     assert measured == [8, 16]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from softwarp.commands.evaluate import evaluate
-from softwarp.evaluation import FAMILIES, measure
+from softwarp.evaluation import FAMILIES, measure, whole_gallery_metrics
 from softwarp.metrics import identification_metrics, retrieval_metrics, verification_metrics
 from softwarp.recipe.phases import EvaluationPart
 from softwarp.tables import METRICS, NUMBER, Metric, Row, factor_of, metric_of, metric_table, names_of
@@ -24,6 +24,9 @@ def returned():
     return {
         "retrieval": (whole - votes) | set(retrieval_metrics(POINTS, LABELS)),
         "votes": votes,
+        "whole gallery": set(
+            whole_gallery_metrics({"embeddings": POINTS, "labels": LABELS}, POINTS, distance="cosine")
+        ),
         "clustering": set(measure(POINTS, LABELS, families=("clustering",))["metrics"]),
         "geometry": {*measure(POINTS, LABELS, families=("geometry",))["metrics"], "avg_dtp"},
         "verification": set(

@@ -14,7 +14,6 @@ RESULTS = {path.stem: path for path in sorted((ROOT / "results").glob("*.json"))
 # made again has to be taken out.
 OLDER = {
     "own_folders",
-    "reality_check_glyphs",
 }
 
 

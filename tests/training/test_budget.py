@@ -72,6 +72,12 @@ def test_time_counts_every_image_that_is_trained_or_embedded():
     assert Workload(100, 30, choosing=False).seconds(only_embedding, 0) == 100 + 60  # head, judged twice
     assert Workload(100, 30, choosing=True).seconds(only_embedding, 0) == 200 + 60  # and the features
     assert Workload(100, 30, choosing=False).seconds(only_embedding, 5) == 200 + 60
+    among_all = Workload(100, 30, choosing=False, distractors=70)
+    assert among_all.seconds(only_embedding, 5) == 200 + 60 + 70
+    assert among_all.seconds(only_embedding, 0) == 100 + 60  # the features of the start
+    shipped = Workload(100, 30, choosing=False, seeds=2, shipped=130)  # one, whatever the seeds
+    assert shipped.seconds(only_training, 5) == 2 * 500 + 130 * 5
+    assert shipped.seconds(only_embedding, 5) == 2 * (200 + 60) + 2 * 130
     # four looks at four shares, head and rates; the features, and the final model
     assert Workload(100, 30, choosing=True).seconds(only_embedding, 8) == 18 * 100 + 300 + 60
     chosen = Workload(100, 30, choosing=True, spent=7.0, known=True)

@@ -130,3 +130,13 @@ def test_only_some_headers_are_read(tmp_path, monkeypatch):
     crop_size(table, 224)
     assert len(opened) == SAMPLED
     assert {Path(file.name).parent.name for file in opened} == {"0000", "0001", "0002"}
+
+
+def test_the_resizing_follows_a_crop_that_is_set_alone(tmp_path):
+    root = draw(tmp_path / "images", 6, 3)
+    data = recipe_for(root, ["data.crop=288"]).data
+    assert (data.crop, data.resize) == (288, 324)
+    data = recipe_for(root, ["data.crop=288", "data.resize=300"]).data
+    assert (data.crop, data.resize) == (288, 300)
+    with pytest.raises(ValueError, match=r"crop of 288 .* resized to 200 .*set data.resize=288 or more"):
+        recipe_for(root, ["data.crop=288", "data.resize=200"])

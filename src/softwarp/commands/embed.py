@@ -42,7 +42,7 @@ def embed(
     if output.exists() and not fresh:
         raise ValueError(f"{output} is there already; choose another --output, or replace it with --fresh")
     with updating(f"what is embedded is kept in {output}.part") as on_event:
-        model, paths = model_and_images(model, paths or [], backbone, on_event)
+        model, paths = model_and_images(model, paths or [], backbone)
         listed = paths == [Path("-")]
         places = _from_stdin() if listed else paths
         from softwarp.index.embed_tree import embed_tree
@@ -50,18 +50,19 @@ def embed(
         changes = embed_tree(model, places, output, listed=listed, depth=depth, on_event=on_event)
     report_broken(changes)
     typer.echo(f"embedded {changes.added + changes.changed + changes.unchanged:,} images into {output}")
-    typer.echo(_next(model, paths, output))
+    typer.echo(_next(paths, output))
 
 
-def _next(model: str, paths: list[Path], output: Path) -> str:
+def _next(paths: list[Path], output: Path) -> str:
     """Return which command comes next: evaluation if there are classes, otherwise an index."""
     from safetensors import safe_open
 
     with safe_open(output, "np") as file:
-        labels, distance = "labels" in file.keys(), file.metadata()["distance"]  # noqa: SIM118
+        labels, about = "labels" in file.keys(), file.metadata()  # noqa: SIM118
     if labels:
-        return f"measure them: softwarp evaluate {shlex.quote(str(output))} --distance {distance}"
-    return f"search them: softwarp index {shlex.quote(model)} {shlex.join(map(str, paths))} -o images.index"
+        return f"measure them: softwarp evaluate {shlex.quote(str(output))} --distance {about['distance']}"
+    words = shlex.join([about["model"], *map(str, paths)])
+    return f"search them: softwarp index {words} -o images.index"
 
 
 def _from_stdin() -> list[Path]:

@@ -157,13 +157,19 @@ def _as_the_run_did(folder: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
 
     run = Run(folder)
     arrays, settings, result = run.load_embeddings(), run.recipe(), run.result()
+    if not result.images.evaluated:
+        raise ValueError(f"{folder} was judged on no images; measure embeddings of images it has not seen")
     return arrays, {
         "families": ["retrieval", *(["clustering"] if settings.evaluation.clustering else [])],
         "ks": ks_within(settings.evaluation.ks, arrays["embeddings"], arrays.get("gallery")),
         "knn_ks": [int(name.removeprefix("knn@")) for name in result.metrics if name.startswith("knn@")],
         "distance": result.distance,
         "seed": settings.seed,
-        "from training": {name: result.metrics[name] for name in ("avg_dtp",) if name in result.metrics},
+        "from training": {  # which training images or proxies are needed for
+            name: value
+            for name, value in result.metrics.items()
+            if name == "avg_dtp" or name.startswith("whole_gallery_")
+        },
     }
 
 

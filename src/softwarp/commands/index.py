@@ -57,6 +57,9 @@ def build(
     ] = "auto",
     depth: Depth = None,
     backbone: Backbone = None,
+    frozen: Annotated[
+        bool, typer.Option("--frozen", help="Take a network as it is; do not calibrate it on class folders.")
+    ] = False,
     to: Annotated[str | None, typer.Option(help="Also push it: postgresql://... or qdrant://...")] = None,
 ) -> None:
     """Embed the images of a folder and make them searchable.
@@ -71,13 +74,14 @@ def build(
     with updating(f"what is embedded is kept in {output}") as on_event:
         from softwarp.index.index import Index
 
-        named, places = model_and_images(model, images or [], backbone, on_event)
+        named, places = model_and_images(model, images or [], backbone)
         index = Index.build(
             named,
             places[0] if len(places) == 1 else places,
             output,
             kind=kind,
             depth=depth,
+            frozen=frozen,
             on_event=on_event,
         )
     _report(index)

@@ -10,6 +10,7 @@ import typer
 from softwarp.commands.columns import print_columns
 from softwarp.commands.index_progress import opened
 from softwarp.commands.options import IndexFolder, finite
+from softwarp.commands.progress import note
 from softwarp.files import write_csv
 
 if TYPE_CHECKING:
@@ -141,6 +142,11 @@ def classify(
     index = Index.open(folder)
     for query in queries:
         read_image(query)  # a broken one is named before anything is computed
+    if index.calibrated:
+        note(
+            "the features are calibrated on the images of this index, so these are more alike than new ones, "
+            "of which more than told may be turned away; an index built with --frozen tells it right"
+        )
     calibration = index.calibrate(k, false_rejection=false_rejection, false_acceptance=false_acceptance)
     answers = index.classify(queries, k, calibration=calibration)
     heads = ("confidence", "votes", "distance", "best guess", "class", "image")

@@ -2,14 +2,9 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-from softwarp.events import tell
-
-if TYPE_CHECKING:
-    from softwarp.events import OnEvent
 
 Budget = Annotated[
     str | None,
@@ -39,9 +34,7 @@ Backbone = Annotated[
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
 
 
-def model_and_images(
-    model: str, images: list[Path], backbone: str | None, on_event: "OnEvent"
-) -> tuple[str, list[Path]]:
+def model_and_images(model: str, images: list[Path], backbone: str | None) -> tuple[str, list[Path]]:
     """Return the model and the images; with --backbone the first word, too, is of the images."""
     if backbone is None:
         if not images:
@@ -50,14 +43,6 @@ def model_and_images(
     images = [Path(model), *images]
     if (images[0] / "recipe.yaml").exists():
         raise ValueError(f"{model} is a run, and --backbone names another model; omit one")
-    if backbone == "auto":
-        from softwarp.training.backbones import backbones
-
-        if len(images) > 1:
-            raise ValueError("--backbone auto judges networks by one folder or CSV file; give one, or a name")
-        found = backbones(images[0], protocol="all", on_event=on_event)
-        backbone = found.best
-        tell(on_event, found.choice())
     return backbone, images
 
 

@@ -33,6 +33,14 @@ def train(
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of seeds to train with; reports mean and deviation.")
     ] = 1,
+    ship: Annotated[
+        bool,
+        typer.Option(
+            "--ship",
+            help="With --data: make the measured model once more, in the same way, on all classes, test "
+            "classes included; its folder is RUN/ship.",
+        ),
+    ] = False,
     protocol: Annotated[
         str | None,
         typer.Option(
@@ -83,8 +91,10 @@ def train(
     with _stopped_early():
         from softwarp import processes
         from softwarp.recipe.overrides import dump_recipe
-        from softwarp.training.entry import read_own, train_runs
+        from softwarp.training.entry import SHIPS_OWN, read_own, train_runs
 
+        if ship and data is None:
+            raise ValueError(SHIPS_OWN)
         words = [*(words or []), *([f"data.depth={depth}"] if depth is not None else [])]
         own = None
         if data is not None:
@@ -95,7 +105,7 @@ def train(
         if resume and not any(folder.glob("**/checkpoint*.pt")):
             raise ValueError(f"{folder} holds no run to resume; omit --resume, or set --output")
     with bars_until_stopped(folder) as on_event:
-        trained = train_runs(recipe, folder, own=own, seeds=seeds, fresh=fresh, on_event=on_event)
+        trained = train_runs(recipe, folder, own=own, seeds=seeds, ship=ship, fresh=fresh, on_event=on_event)
     processes.leave()
     if not processes.is_main():
         return
@@ -154,8 +164,9 @@ def _report(trained: "Trained", folder: Path, data: Path | None) -> None:
         say(f"next: {report}")
         return
     data = data or Path(part.root)
-    run = folder if len(repeats.runs) == 1 else folder / f"seed-{repeats.runs[0].seed}"
-    say(f"report: {report}\nnext: {index_command(run, data, part.depth)}")
+    if trained.shipped is not None:
+        say(f"shipped: {trained.shipped.folder}, the model to search with: {trained.shipped.result().caveat}")
+    say(f"report: {report}\nnext: {index_command(trained.used.folder, data, part.depth)}")
 
 
 def index_command(run: Path, data: Path, depth: int | None) -> str:

@@ -247,6 +247,6 @@ def _compose(*steps: Callable[..., Tensor]) -> Transform:
 
 def _resize(resize: int, crop: int, interpolation: str, crop_mode: str) -> list[Callable[..., Tensor]]:
     if crop > resize:
-        raise ValueError(f"crop is {crop} but images are resized to {resize}; crop must not be larger")
+        raise ValueError(f"a crop of {crop} does not fit into images that are resized to {resize} before")
     size = [resize, resize] if crop_mode == "squash" else [resize]
     return [v2.PILToTensor(), slimmed, v2.Resize(size, INTERPOLATIONS[interpolation], antialias=True)]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
     from softwarp.inference import EmbeddingModel
+    from softwarp.models.embedder import Embedder
 
 INPUT, OUTPUT = "images", "embeddings"
 LINEAR = ("MatMul", "Gemm")
@@ -201,10 +202,15 @@ def write_model_folder(folder: Path, run: Run, model: "EmbeddingModel", *, licen
         raise ValueError(f"{folder} is a run or a file, not a folder for an export; choose another folder")
     settings = run.recipe().model.model_copy(update={"pretrained": False})  # it may be a path of this machine
     config = ModelConfig(model=settings, **describe(model))
-    weights = {name: tensor.cpu().contiguous() for name, tensor in model.network.state_dict().items()}
+    write_text(folder / "README.md", model_card(run, config, licence=licence))
+    write_weights(folder, config, model.network)
+
+
+def write_weights(folder: Path, config: ModelConfig, network: "Embedder") -> None:
+    """Write model.safetensors and config.json."""
+    weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
     with atomic_write(folder / WEIGHTS) as file:
         file.write(save(weights, {"format": "pt"}))
-    write_text(folder / "README.md", model_card(run, config, licence=licence))
     write_json(folder / CONFIG, config.model_dump(mode="json", by_alias=True))  # last: it makes it a model
 
 

@@ -36,13 +36,16 @@ def model_card(run: Run, config: ModelConfig, *, licence: str | None) -> str:
         licence: of the weights, in the hub's spelling, like mit; None if nobody has chosen one.
     """
     recipe, result = run.recipe(), run.result()
+    measured = result.measured
     page = Environment(loader=PackageLoader("softwarp.export"), trim_blocks=True, lstrip_blocks=True)
     title, citation = _loss_of(recipe)
-    searched = "queries search the gallery" if run.items(gallery=True) else ALL_OTHERS
+    gallery = measured.closed or run.items(gallery=True)
+    searched = "queries search the gallery" if gallery else ALL_OTHERS
     return page.get_template("model_card.md.jinja").render(
         front=_front(recipe, result, licence).to_yaml(),
         config=config,
         result=result,
+        measured=measured,
         recipe=recipe,
         settings=yaml.safe_dump(public_settings(recipe), sort_keys=False, allow_unicode=True).strip(),
         data=DATA.get(recipe.data.name, OWN),
@@ -50,8 +53,8 @@ def model_card(run: Run, config: ModelConfig, *, licence: str | None) -> str:
         title=title if result.epochs else result.title.capitalize(),
         citations=list(dict.fromkeys((*citation, PAPER))) if result.epochs else [PAPER],
         metrics=[
-            (metric_title(name), figure(name, value), _baseline(result, name))
-            for name, value in result.metrics.items()
+            (metric_title(name), figure(name, value), _baseline(measured, name))
+            for name, value in measured.metrics.items()
             if metric_of(name).unit != "count"
         ],
         licence=licence,
@@ -80,7 +83,7 @@ def public_settings(recipe: Recipe) -> dict[str, Any]:
 
 def _front(recipe: Recipe, result: Result, licence: str | None) -> ModelCardData:
     """Return what the hub indexes: licence, tags, and the metrics as results of an evaluation."""
-    made_by = result.title.replace(" ", "-")
+    made_by, other = result.title.replace(" ", "-"), " (of the held-out model)" if result.caveat else ""
     return ModelCardData(
         license=licence,
         library_name="softwarp",
@@ -95,10 +98,10 @@ def _front(recipe: Recipe, result: Result, licence: str | None) -> ModelCardData
                 dataset_name=DATA.get(recipe.data.name, OWN)[0],
                 dataset_split=result.split,
                 metric_type=name,
-                metric_name=metric_title(name),
+                metric_name=metric_title(name) + other,
                 metric_value=round(value, 4),
             )
-            for name, value in result.metrics.items()
+            for name, value in result.measured.metrics.items()
             if name.startswith("recall@") or name == "map@r"
         ],
     )

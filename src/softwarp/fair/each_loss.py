@@ -62,7 +62,7 @@ def judged_once(recipe: Recipe) -> Recipe:
     """Return the recipe judged on the test classes at its end, and nowhere on the way."""
     recipe.evaluation.check_judged()
     settings = recipe.model_dump(mode="json")
-    settings["evaluation"] |= {"split": "test", "patience": None, "every": 0}
+    settings["evaluation"] |= {"split": "test", "patience": None, "every": 0, "whole_gallery": False}
     return parse_recipe(settings)
 
 

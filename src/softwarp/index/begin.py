@@ -1,12 +1,13 @@
 """What a build looks at before it begins, and what it takes back if no image can be read."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softwarp.data.trees import root_of
-from softwarp.index.sources import images_in
+from softwarp.data.trees import absolute, has_splits, name_of, root_of
+from softwarp.index.sources import images_in, label_of
 from softwarp.index.store import IndexStore
 from softwarp.index.table import TABLE
 from softwarp.index.updates import weights_digest
@@ -15,13 +16,40 @@ if TYPE_CHECKING:
     from softwarp.inference import EmbeddingModel
 
 
-def root_and_unlabelled(places: Sequence[Path], out: Path) -> tuple[Path, list[str]]:
-    """Return the folder that the names of these images start from, and the names that no list labels."""
+@dataclass(frozen=True)
+class Images:
+    """What an index is built of.
+
+    Args:
+        places: files, folders and CSV files.
+        root: the folder that names start from.
+        depth: how many folders name the class, at most; None for all.
+        splits: whether top folders are called train, val or test, and so name no class.
+        classes: of those images that have one.
+    """
+
+    places: Sequence[Path]
+    root: Path
+    depth: int | None
+    splits: bool
+    classes: Mapping[Path, str]
+
+
+def look_at(places: Sequence[Path], out: Path, *, depth: int | None) -> Images:
+    """Return what is to become an index in that folder."""
     if out.is_file():
         raise ValueError(f"{out} is a file; an index is a folder, choose another one")
     root = root_of(places)
-    _, files, labels = images_in(places, root)
-    return root, [name for name in files if name not in labels]
+    _, files, listed = images_in(places, root)
+    splits = has_splits([name for name in files if name not in listed])
+    found = ((path, label_of(name, listed, depth=depth, splits=splits)) for name, path in files.items())
+    return Images(places, root, depth, splits, {path: label for path, label in found if label is not None})
+
+
+def name_in(out: Path, model: "EmbeddingModel | None") -> str:
+    """Return how an index names its model: as `load` takes it, a folder of its own from where it is."""
+    named = model.source if model is not None else ""
+    return name_of(Path(named), absolute(out)) if named and Path(named).exists() else named
 
 
 def refuse_other_index(store: IndexStore, model: "EmbeddingModel", root: Path) -> None:

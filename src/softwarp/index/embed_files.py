@@ -87,7 +87,8 @@ def _looked_up(
             file.features if file.features is not None else next(computed) for file in files if file.embedded
         ]
         width = features.model.network.backbone.channels
-        yield files, after_pooling(features.model, torch.from_numpy(np.reshape(pooled, (-1, width))))
+        rows = np.array(pooled, np.float32).reshape(-1, width)  # there may be none
+        yield files, after_pooling(features.model, torch.from_numpy(rows))
 
 
 def _prepare(

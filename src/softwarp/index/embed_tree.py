@@ -44,15 +44,17 @@ def embed_tree(
       or lists.
 
     Args:
+        model: what `softwarp.load` takes, or "auto" for the network here that suits the classes best.
         listed: missing files count as broken.
         depth: how many folders name the class, at most; None for all.
     """
     root = root_of(places)
     found, files, labels = images_in(places, root, listed=listed)
     folders = [name for name in files if name not in labels]
-    from softwarp.inference import load  # loads torch
+    from softwarp.index.network import named  # loads torch
+    from softwarp.inference import load
 
-    loaded = load(model)
+    loaded = load(named(model, places, depth=depth, on_event=on_event))
     part = out.with_name(f"{out.name}.part")
     settings = {"root": str(root), "fingerprint": weights_digest(loaded), "depth": depth}
     splits, size = has_splits(folders), loaded.network.embedding_size
@@ -66,7 +68,7 @@ def embed_tree(
         changes = embed_into(store, loaded, files, labels=labels, thumbnails=False, on_event=on_event)
         items = {item.path: item for item in store.items()}
         kept = [items[name] for name in files if name in items]
-        metadata = {"model": str(model), "distance": loaded.distance, "root": str(root)}
+        metadata = {"model": loaded.source, "distance": loaded.distance, "root": str(root)}
         if kept:
             _write(out, store, kept, metadata)
     changes.notes += found.notes

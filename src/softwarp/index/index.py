@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softwarp.data.trees import absolute, has_splits
+from softwarp.data.trees import absolute
 from softwarp.events import OnEvent
 from softwarp.index import classify, insights, updates
-from softwarp.index.begin import discard, first_new, refuse_other_index, root_and_unlabelled
+from softwarp.index.begin import discard, first_new, look_at, name_in, refuse_other_index
 from softwarp.index.faiss_index import KINDS, open_mapped
 from softwarp.index.images import IndexedImage, NewImage
 from softwarp.index.queries import as_vectors, check_model, farthest, model_of, origins, parse_where
@@ -56,15 +56,18 @@ class Index:
         *,
         kind: str = "auto",
         depth: int | None = None,
+        frozen: bool = False,
         on_event: OnEvent | None = None,
     ) -> "Index":
         """Return an index of images, built in the folder `out`; a build that was stopped is resumed.
 
         Args:
-            model: what `softwarp.load` returned, or what it takes: a run folder, or a backbone's name.
+            model: what `softwarp.load` returned, or what it takes: a run folder, or a network's name; or
+                "auto" for the network here that suits the classes best.
             images: a folder, from which the items' paths start, a CSV file (path,label), or files.
             kind: auto, flat (exact), hnsw or ivfpq.
             depth: how many folders below the root name the class; None for all.
+            frozen: take a network that is named as it is, though its features might be better calibrated.
             on_event: called with progress as it is made.
 
         `index = Index.build("runs/birds", "photos", "photos.index")`
@@ -73,17 +76,21 @@ class Index:
             raise ValueError(f"kind must be auto, {', '.join(KINDS)}, not {kind!r}")
         places = [Path(images)] if isinstance(images, Path | str) else [Path(path) for path in images]
         out = Path(out)
-        root, unlabelled = root_and_unlabelled(places, out)
-        new, loaded = first_new(out), _loaded(model)
+        seen = look_at(places, out, depth=depth)
+        new = first_new(out)
+        if isinstance(model, Path | str):
+            from softwarp.index.network import model_for
+
+            model = model_for(model, seen, out, frozen=frozen, on_event=on_event)
         index = cls.create(
             out,
-            dimensions=loaded.network.embedding_size,
-            distance=loaded.distance,
-            root=root,
-            model=loaded,
+            dimensions=model.network.embedding_size,
+            distance=model.distance,
+            root=seen.root,
+            model=model,
             kind=kind,
             depth=depth,
-            splits=has_splits(unlabelled),
+            splits=seen.splits,
         )
         index.add(places, on_event=on_event)
         if not len(index):
@@ -137,13 +144,12 @@ class Index:
         0      1     1                a.jpg  1
         0      2     4.243     wren   b.jpg  2
         """
-        named = model.source if model is not None else ""
         store = IndexStore.create(
             Path(out),
             dimensions=dimensions,
             distance=distance,
             root=str(absolute(Path(root))),
-            model=str(absolute(Path(named))) if named and Path(named).exists() else named,
+            model=name_in(Path(out), model),
             fingerprint=weights_digest(model) if model is not None else "",
             unit=distance == "cosine",
             wanted=kind,
@@ -183,8 +189,13 @@ class Index:
 
     @property
     def model_name(self) -> str:
-        """The run folder or pretrained model that the vectors come from."""
-        return str(self.store.settings["model"])
+        """The run folder, pretrained network or folder of the index that the vectors come from."""
+        return self.store.model_name
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether its model has a head that was made from the labels of its images."""
+        return Path(self.model_name).parent == absolute(self.folder)
 
     @property
     def kind(self) -> str:
@@ -355,11 +366,3 @@ class Index:
         """The approximate index; None if there is none, or it is damaged."""
         path = self.store.search_file()
         return None if path is None else open_mapped(path)
-
-
-def _loaded(model: "EmbeddingModel | Path | str") -> "EmbeddingModel":
-    if not isinstance(model, Path | str):
-        return model
-    from softwarp.inference import load
-
-    return load(model)

@@ -24,7 +24,7 @@ def facts_of(index: Index) -> dict[str, Any]:
         "whole": not index.damaged,
         "root": str(index.root),
         "sources": index.store.settings["sources"],
-        "bytes": sum(path.stat().st_size for path in index.folder.iterdir() if path.is_file()),
+        "bytes": sum(path.stat().st_size for path in index.folder.rglob("*") if path.is_file()),
         "removed_rows": len(index.store.removed),
         "changed": datetime.fromtimestamp(changed).astimezone().isoformat(timespec="seconds"),
     }

@@ -197,7 +197,7 @@ def _connect(url: str) -> Remote:
 def _prepare(remote: Remote, index: Index) -> None:
     """Make the collection, or check that it is one of this index."""
     kept = ("model", "fingerprint", "distance", "dimensions", "root")
-    wanted = {name: index.store.settings[name] for name in kept}
+    wanted = {name: index.store.settings[name] for name in kept} | {"model": index.model_name}
     found = remote.settings()
     if found is None:
         remote.create(wanted)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from softwarp.data.classes import class_of
 from softwarp.data.trees import FoundImages, find_images, name_of
 
 
@@ -25,6 +26,11 @@ def by_name(found: FoundImages, root: Path) -> tuple[dict[str, Path], dict[str, 
     """Return the files of images, and the labels that lists give, by the names that the index has."""
     files = {name_of(path, root): path for path in found.paths}
     return files, {name_of(path, root): label for path, label in found.labels().items()}
+
+
+def label_of(name: str, listed: Mapping[str, str], *, depth: int | None, splits: bool) -> str | None:
+    """Return the class of an image: the one that a list gives, or else its folder."""
+    return listed.get(name) or class_of(name, depth=depth, splits=splits)
 
 
 def held_by(

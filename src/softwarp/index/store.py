@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from softwarp.data.trees import absolute
 from softwarp.files import is_locked, locked_folder
 from softwarp.index.images import IndexedImage, NewImage
 from softwarp.index.rows import Rows, Vectors, copy_rows, map_rows, map_whole, write_rows
@@ -60,6 +61,13 @@ class IndexStore:
         """Look at what is confirmed by now."""
         while not self._look():
             pass
+
+    @property
+    def model_name(self) -> str:
+        """The model as `softwarp.load` takes it; its folder may be in this one, wherever that is moved to."""
+        name = str(self.settings["model"])
+        own = absolute(self.folder / name)
+        return str(own) if name and own.exists() else name
 
     def changed(self) -> bool:
         """Return whether another process has confirmed anything since."""

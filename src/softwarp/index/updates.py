@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softwarp.data.classes import class_of
 from softwarp.data.trees import FoundImages, absolute, class_notes, find_images, is_list, name_of
 from softwarp.events import OnEvent, Work
 from softwarp.index.faiss_index import (
@@ -21,7 +20,7 @@ from softwarp.index.faiss_index import (
 )
 from softwarp.index.images import NewImage
 from softwarp.index.searching import as_stored
-from softwarp.index.sources import by_name, held_by, images_in, refuse_losses
+from softwarp.index.sources import by_name, held_by, images_in, label_of, refuse_losses
 from softwarp.index.store import IndexStore
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def embed_into(
         items = [
             NewImage(
                 name,
-                labels.get(name) or class_of(name, depth=depth, splits=splits),
+                label_of(name, labels, depth=depth, splits=splits),
                 each.digest,
                 each.thumbnail,
             )

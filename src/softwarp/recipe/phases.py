@@ -134,6 +134,11 @@ class EvaluationPart(Part):
     baseline: bool = Field(
         False, description="also measure the untrained model's pooled features, for comparison"
     )
+    whole_gallery: bool = Field(
+        False,
+        description="at the end, also look what is judged up among the training images, if these are of "
+        "other classes; of more than 20,000 of them, among up to 32 of each class",
+    )
     fold: int | None = Field(
         None,
         ge=0,

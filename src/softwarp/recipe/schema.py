@@ -65,7 +65,8 @@ class DataPart(Part):
     def _sizes(self) -> "DataPart":
         if self.crop > self.resize:
             raise ValueError(
-                f"crop is {self.crop} but resize is only {self.resize}; lower crop or raise resize"
+                f"a crop of {self.crop} does not fit into images that are resized to {self.resize} before; "
+                f"set data.resize={self.crop} or more as well, or a crop of at most {self.resize}"
             )
         if self.cache and self.crop_mode == "squash":
             raise ValueError("cache keeps the shape of images, but crop_mode squash does not; drop one")

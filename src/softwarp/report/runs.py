@@ -17,7 +17,7 @@ from softwarp.recipe.phases import EvaluationPart
 from softwarp.report.figures import curves
 from softwarp.report.page import Section
 from softwarp.report.spaces import space_parts
-from softwarp.runs.repeats import Repeats, deviation_of, read_repeats
+from softwarp.runs.repeats import Repeats, deviation_of, read_repeats, summarise
 from softwarp.runs.run import Run
 from softwarp.tables import Cell, Row, Table, metric_table
 
@@ -25,7 +25,10 @@ WITHOUT_EMBEDDINGS = Section(
     title="Images", text="No run has kept its embeddings to show images by.", level=3
 )
 JudgedOn = tuple[str, str, int, str, tuple[object, ...]]
-METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision", "knn@5", "nmi", "avg_dtp")
+METRICS = (
+    *("recall@1", "recall@2", "recall@4", "recall@8", "map@r", "r_precision"),
+    *("whole_gallery_recall@1", "whole_gallery_map@r", "knn@5", "nmi", "avg_dtp"),
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class ReportedRun:
     title: str
     runs: tuple[Run, ...]
     repeats: Repeats
+
+    @property
+    def measured(self) -> Repeats:
+        """The figures; those of a shipped model are of the one that had not seen all classes."""
+        return summarise([each.measured for each in self.repeats.runs])
 
     def judged_on(self) -> JudgedOn:
         """Return what tells whether two may be compared: folds judge as many classes, but others."""
@@ -81,12 +89,12 @@ def short_titles(folders: Sequence[Path]) -> list[str]:
 
 def table_of(entries: Sequence[ReportedRun], metrics: Sequence[str]) -> Table:
     """Return a row per entry, and a row per untrained model they are compared with."""
-    some = [name for name in metrics if all(name in entry.repeats.mean for entry in entries)]
+    some = [name for name in metrics if all(name in entry.measured.mean for entry in entries)]
     rows = []
     for entry in entries:
         words = (entry.title, entry.repeats.runs[0].title, str(len(entry.runs)))
-        rows.append(Row(words, entry.repeats.mean, entry.repeats.deviation))
-    baselines = [entry.repeats.baseline for entry in entries if entry.repeats.baseline]
+        rows.append(Row(words, entry.measured.mean, entry.measured.deviation))
+    baselines = [entry.measured.baseline for entry in entries if entry.measured.baseline]
     for place, baseline in enumerate(baselines):
         if baseline not in baselines[:place]:
             rows.append(Row(("before training", "", ""), baseline, ranked=False))
@@ -108,20 +116,23 @@ def _group_parts(entries: Sequence[ReportedRun], prefix: str) -> list[Section]:
     first = entries[0].repeats.runs[0]
     data = entries[0].runs[0].recipe().data
     name = Path(data.root or data.name).name if data.name in ("folder", "csv") else data.name
-    title = f"{name}: {first.classes.evaluated:,} {first.split} classes"
+    judged = first.measured
+    title = f"{name}: {judged.classes.evaluated:,} {judged.split} classes"
     which = "other classes"
-    if first.closed:
-        title = f"{name}: {first.images.evaluated:,} {first.split} images of known classes"
+    if judged.closed:
+        title = f"{name}: {judged.images.evaluated:,} {judged.split} images of known classes"
         which = "these classes, looked up among the training images or a given gallery (closed set)"
     seeds = "one seed each, which cannot tell luck from merit. " * (len(entries) > 1)
     if any(len(entry.runs) > 1 for entry in entries):
         seeds = "mean and deviation over seeds. "
     untrained = ", ".join(entry.title for entry in entries if not entry.repeats.runs[0].epochs)
     frozen = f" Not trained, the features of the backbone as they are: {untrained}." if untrained else ""
+    caveats = ((entry.title, entry.repeats.runs[0].caveat) for entry in entries)
+    shipped = "".join(f" {title}: {caveat}." for title, caveat in caveats if caveat)
     results = Section(
         title=f"Results on {title}",
-        text=f"Trained on {first.images.train:,} images of {first.classes.train:,} classes, judged on "
-        f"{first.images.evaluated:,} images of {first.classes.evaluated:,} {which}.{frozen}",
+        text=f"Trained on {judged.images.train:,} images of {judged.classes.train:,} classes, judged on "
+        f"{judged.images.evaluated:,} images of {judged.classes.evaluated:,} {which}.{frozen}{shipped}",
         tables=[table_of(entries, METRICS)],
         note=f"Percentages; {seeds}AvgDTP is the mean distance from training embeddings to their own proxy, "
         "on the unit sphere for losses that compare by cosine. The best of a column is bold.",
@@ -138,8 +149,8 @@ def _group_parts(entries: Sequence[ReportedRun], prefix: str) -> list[Section]:
     )
     trained = any(row for seeds in histories.values() for row in seeds)
     parts = [results, *([training] if trained else [])]
-    judged = [entry for entry in entries if "map@r" in entry.repeats.mean]  # test_classes none judges nothing
-    ranked = sorted(judged, key=lambda entry: -entry.repeats.mean["map@r"])
+    own = [entry for entry in entries if "map@r" in entry.repeats.mean]  # test_classes none judges nothing
+    ranked = sorted(own, key=lambda entry: -entry.repeats.mean["map@r"])
     kept = {entry.title: entry.runs[0] for entry in ranked if entry.runs[0].has_embeddings()}
     return [
         *parts,

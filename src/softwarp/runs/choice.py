@@ -88,9 +88,16 @@ class Choice(BaseModel):
         """Return in words which network it is, if it was chosen from several."""
         return chosen_network(self.networks, self.network) if self.networks else ""
 
+    def curve(self) -> dict[int, float]:
+        """Return the highest MAP@R of each look of fine-tuning, by its epochs."""
+        looks: dict[int, float] = {}
+        for each in (each for each in self.candidates if each.epochs):
+            looks[each.epochs] = max(each.deciding.map_at_r, looks.get(each.epochs, 0.0))
+        return dict(sorted(looks.items()))
+
     def still_rising(self) -> bool:
         """Return whether the chosen model has the most epochs of several looks: more may be better."""
-        looks = {each.epochs for each in self.candidates if each.epochs}
+        looks = self.curve()
         return len(looks) > 1 and self.chosen.epochs == max(looks)
 
     def sentence(self) -> str:

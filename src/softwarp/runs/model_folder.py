@@ -36,6 +36,7 @@ class ModelConfig(BaseModel):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     pretrained_weights: str = ""  # what the backbone began with: their origin, licence and hash, if known
+    untrained: bool = False  # the backbone still has these weights, so its features may be in the cache
 
     @property
     def resampling(self) -> Interpolation:

@@ -39,6 +39,26 @@ class Result(BaseModel):
     data_sha256: str
     pretrained: bool = True  # whether the backbone's weights were, before training
     head: Literal["", "calibrated", "trained"] = ""  # what was made of the features of a frozen backbone
+    held_out: "Result | None" = None  # of a shipped model: that of the same without the held-out classes
+
+    @property
+    def measured(self) -> "Result":
+        """The result with the figures: of a shipped model, that of the one that had not seen all classes."""
+        return self.held_out or self
+
+    @property
+    def caveat(self) -> str:
+        """In words, which model was measured if it was not this one; empty if it was."""
+        if self.held_out is None:
+            return ""
+        counts, what = self.held_out.classes, "classes"
+        if self.held_out.closed:
+            counts, what = self.held_out.images, "images"
+        seen = self.images.train if self.held_out.closed else self.classes.train
+        return (
+            f"measured on {counts.evaluated:,} held-out {what} by a model that did not see them; this model "
+            f"has seen all {seen:,} {what}"
+        )
 
     @property
     def title(self) -> str:
@@ -50,14 +70,16 @@ class Result(BaseModel):
     @property
     def headline(self) -> str:
         """What made the embeddings, and what judged them."""
+        if self.caveat:
+            return f"{self.title}, {self.caveat}"
         if self.closed:
             return f"{self.title}, closed set: {self.images.evaluated} {self.split} images of known classes"
         return f"{self.title}: {self.classes.evaluated} unseen {self.split} classes"
 
     def __repr__(self) -> str:
-        shown = ("map@r", "recall@1")
+        shown, metrics = ("map@r", "recall@1"), self.measured.metrics
         figures = ", ".join(
-            f"{metric_title(key)} {figure(key, self.metrics[key])}" for key in shown if key in self.metrics
+            f"{metric_title(key)} {figure(key, metrics[key])}" for key in shown if key in metrics
         )
         return f"Result({self.headline}; {figures})"
 
@@ -65,7 +87,8 @@ class Result(BaseModel):
         return repr(self)
 
     def _repr_html_(self) -> str:
-        return figures_table(self.metrics, {}, self.baseline or {}, title=self.headline).html()
+        metrics, before = self.measured.metrics, self.measured.baseline or {}
+        return figures_table(metrics, {}, before, title=self.headline).html()
 
 
 def features_title(pretrained: bool | str) -> str:

@@ -78,6 +78,8 @@ class Workload:
         closed: whether a look also embeds the half that trains, to look held-out images up there.
         spent: seconds that went into choosing a network.
         known: whether the features of the training images are in the cache by now.
+        distractors: training images that the judged ones are looked up among, too.
+        shipped: images of the model that is made once more on all classes; 0 for none.
     """
 
     trained: int
@@ -88,6 +90,8 @@ class Workload:
     closed: bool = False
     spent: float = 0.0
     known: bool = False
+    distractors: int = 0
+    shipped: int = 0
 
     def seconds(self, pace: Pace, epochs: int) -> float:
         """Return how long it takes; a run starts with two passes over its images, for head and rates."""
@@ -106,11 +110,16 @@ class Workload:
         return self.trained / FOLDS * (pace.train * epochs + pace.embed * (looks + 2)) + pace.save * epochs
 
     def final(self, pace: Pace, epochs: int) -> float:
-        """Return how long the final models take."""
+        """Return how long the final models take, and the one that is shipped."""
+        judged = self.judged * 2 + (self.distractors if epochs else 0)  # without training they are known
+        held_out = self.seeds * self._made(pace, epochs, self.trained, judged)
+        return held_out + (self._made(pace, epochs, self.shipped, 0) if self.shipped else 0)
+
+    def _made(self, pace: Pace, epochs: int, trained: int, judged: int) -> float:
+        """How long one model takes."""
         starts = 2 if epochs else 1
-        embedded = self.trained * starts + self.judged * 2 + self.observed * max(1, epochs)
-        once = pace.train * self.trained * epochs + pace.embed * embedded + pace.save * epochs
-        return self.seeds * once
+        embedded = trained * starts + judged + self.observed * max(1, epochs)
+        return pace.train * trained * epochs + pace.embed * embedded + pace.save * epochs
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ def fold_recipes(recipe: Recipe, classes: int, *, every: int, epochs: int) -> li
         "interpolations": SHARES,
         "clustering": False,
         "baseline": False,
+        "whole_gallery": False,
         "avg_dtp_images": 0,
         "patience": None,
     }

@@ -86,7 +86,8 @@ class Climb:
 
 def planned_again(climb: Climb, ladder: Ladder) -> Climb:
     """Time the network again if that may leave room to fine-tune: the machine may have been busy before."""
-    left, work = climb.budget - ladder.seconds, climb.work
+    left = climb.budget - ladder.seconds
+    work = replace(climb.work, shipped=0)  # so that a model that is shipped later is made in the same way
 
     def needed(pace: Pace) -> float:
         return FOLDS * work.fold(pace, climb.every, climb.every) + work.final(pace, climb.every)

@@ -30,7 +30,10 @@ OF_FOLDS = ("evaluation", "batches")
 
 def places_of(folder: Path) -> list[Path]:
     """Return the folders of all runs that own images leave in a folder."""
-    return [folder, *sorted(folder.glob("seed-*")), *sorted(folder.glob("choice/f*-*"))]
+    return [
+        folder,
+        *(each for name in ("seed-*", "ship", "choice/f*-*") for each in sorted(folder.glob(name))),
+    ]
 
 
 def clear(*places: Path) -> None:

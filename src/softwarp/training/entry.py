@@ -1,7 +1,7 @@
 """softwarp.train: your images, or a recipe -> a trained model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,17 @@ from softwarp.runs.repeats import Repeats, summarise, write_repeats
 from softwarp.runs.run import Run
 from softwarp.training.backbones import NONE_HERE
 from softwarp.training.budget import parse_budget, parse_fast
-from softwarp.training.hand_out import HandOut
+from softwarp.training.hand_out import HandOut, check_ships
 from softwarp.training.networks import Networks, has_adapters_package, networks_at_hand
 from softwarp.training.own_images import Settled, plan_and_choose
 from softwarp.training.own_recipe import depth_of, recipe_for
 from softwarp.training.step_batches import room_of
 from softwarp.training.train import train_recipe as train_recipe
 
+SHIPS_OWN = (
+    "--ship (ship=True) is for images of your own (--data); to train a recipe on all classes, set "
+    "evaluation.test_classes=none"
+)
 LISTED = "images.csv"  # what was given as a DataFrame or as paths and labels, in the folder of the run
 
 
@@ -61,12 +65,19 @@ class Trained:
         recipe: of the final model; each run has its own seed.
         settled: how own images' model was chosen; empty for a recipe.
         choice: the candidates, if there was a choice.
+        shipped: the first one made once more on all classes, if that was asked for.
     """
 
     runs: tuple[Run, ...]
     recipe: Recipe
     settled: str
     choice: Choice | None = None
+    shipped: Run | None = None
+
+    @property
+    def used(self) -> Run:
+        """The run whose model one uses."""
+        return self.shipped or self.runs[0]
 
     def repeats(self) -> Repeats:
         """Return the results and, of several, mean and deviation."""
@@ -80,6 +91,7 @@ def train(
     budget: str | None = None,
     fast: str | None = None,
     seeds: int = 1,
+    ship: bool = False,
     protocol: str | None = None,
     output: Path | str | None = None,
     depth: int | None = None,
@@ -104,6 +116,8 @@ def train(
             are left out.
         seeds: how many models are trained, in folders seed-N; the first is returned. `seeds.json` beside
             them has mean and deviation of their figures.
+        ship: makes the first model once more in the same way, on all classes, in the folder `ship` of the
+            run; this model is returned, and its `result.held_out` has the figures of the one before.
         protocol: "validation" trains on half of the training classes and judges on the other half, as often
             as you like; "test" judges on the test classes. By default that of the recipe; for images, test.
         output: folder of the run; by default runs/NAME-PROTOCOL.
@@ -122,6 +136,8 @@ def train(
                 )
             if folder is None:
                 raise ValueError("give the folder of the run: softwarp.train(recipe, output='runs/NAME')")
+            if ship:
+                raise ValueError(SHIPS_OWN)
             recipe = data
             if protocol is not None:
                 recipe = changed(data.model_dump(mode="json"), (), source="the recipe", split=protocol)
@@ -135,8 +151,8 @@ def train(
             name = run_name(Path(place.resolve().name.removesuffix(".csv")), words)
             usual = name if place.name == LISTED else f"{name}-{recipe.evaluation.split}"
             folder = folder or Path("runs") / usual
-        trained = train_runs(recipe, folder, own=own, seeds=seeds, fresh=fresh, on_event=listener)
-    return load(trained.runs[0].folder)
+        trained = train_runs(recipe, folder, own=own, seeds=seeds, ship=ship, fresh=fresh, on_event=listener)
+    return load(trained.used.folder)
 
 
 def read_own(
@@ -209,6 +225,7 @@ def train_runs(
     *,
     own: OwnImages | None = None,
     seeds: int = 1,
+    ship: bool = False,
     fresh: bool = False,
     on_event: OnEvent | None = None,
 ) -> Trained:
@@ -216,7 +233,10 @@ def train_runs(
 
     Args:
         own: your own images, for which crop, epochs and model are planned and chosen first.
+        ship: makes the first of them once more, on all classes, in the folder `ship`.
     """
+    if ship:
+        check_ships(recipe)
     if seeds < 1:
         raise ValueError(f"seeds is the number of models, at least 1; got {seeds}")
     if recipe.data.name != "glyphs":
@@ -237,6 +257,7 @@ def train_runs(
             budget=own.budget,
             networks=own.networks,
             seeds=seeds,
+            ship=ship,
             fresh=fresh,
             hand_out=handed.for_now,
             on_event=on_event,
@@ -267,6 +288,10 @@ def train_runs(
     trained = Trained(tuple(runs), settled.recipe, settled.said, settled.choice)
     if seeds > 1 and processes.is_main():
         write_repeats(folder, trained.repeats())
+    if own is not None and ship:
+        return replace(trained, shipped=handed.ship(settled.recipe, runs[0]))
+    if own is not None:
+        handed.say_if_outdated(settled.recipe)
     return trained
 
 

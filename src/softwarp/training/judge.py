@@ -8,13 +8,21 @@ from torch import Tensor, nn
 
 from softwarp import processes
 from softwarp.data.sources import Images, Items
-from softwarp.evaluation import KNN, embed_images, evenly_spaced, ks_within, map_at_r_per_class, measure
+from softwarp.evaluation import (
+    KNN,
+    embed_images,
+    evenly_spaced,
+    ks_within,
+    map_at_r_per_class,
+    measure,
+    whole_gallery_metrics,
+)
 from softwarp.losses import contract
 from softwarp.metrics import average_distance_to_proxy
 from softwarp.models.adapters import merged
 from softwarp.models.embedder import Embedder
 from softwarp.runs.run import EvaluatedImage
-from softwarp.training.features import in_parts, pooled_of
+from softwarp.training.features import in_parts, items_to_calibrate, pooled_of
 from softwarp.training.job import Job
 
 SIDES = (
@@ -54,9 +62,18 @@ def untrained(job: Job) -> Embedder:
 
 
 def evaluate_job(
-    job: Job, model: Callable[[Tensor], Tensor], *, distance: str, clustering: bool = False
+    job: Job,
+    model: Callable[[Tensor], Tensor],
+    *,
+    distance: str,
+    clustering: bool = False,
+    whole_gallery: bool = False,
 ) -> Judgement:
-    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes."""
+    """Return how well a model retrieves what the recipe evaluates; in a closed set also how well it votes.
+
+    Args:
+        whole_gallery: in an open set, also how well it does so among the training images.
+    """
     source = job.source
     if not len(source.query_labels):
         return Judgement({}, {"embeddings": torch.empty(0, 0), "labels": source.query_labels}, [])
@@ -79,8 +96,23 @@ def evaluate_job(
             seed=job.recipe.seed,
         )["metrics"]
     )
+    if whole_gallery and not source.closed:
+        metrics |= _among_training_images(job, model, arrays, distance)
     listed = [image for what, rows in zip(items, kept, strict=True) for image in _listed(what, rows)]
     return Judgement(metrics, arrays, listed)
+
+
+def _among_training_images(
+    job: Job, model: Callable[[Tensor], Tensor], arrays: dict[str, Tensor], distance: str
+) -> dict[str, float]:
+    """The figures of queries that search the training images, too; of very many a sample."""
+    others = embed_for(
+        job, model, job.source.plain, items_to_calibrate(job.source.labels, seed=job.recipe.seed)
+    )[0]
+    found: dict[str, float] = processes.from_main(
+        lambda: whole_gallery_metrics(arrays, others, distance=distance)
+    )
+    return found
 
 
 def _embed_sides(

@@ -19,6 +19,7 @@ from softwarp.recipe.overrides import check_batches
 from softwarp.recipe.schema import Recipe, StartPart
 from softwarp.runs.choice import Choice
 from softwarp.runs.run import Run
+from softwarp.tables import counted
 from softwarp.training.budget import (
     BUDGET,
     Workload,
@@ -26,13 +27,14 @@ from softwarp.training.budget import (
 from softwarp.training.choice import FROZEN, made_as, why_frozen
 from softwarp.training.climb import Climb, climb_on_features, fine_tune, planned_again
 from softwarp.training.earlier import check_earlier, clear, places_of
-from softwarp.training.features import may_know
+from softwarp.training.features import items_to_calibrate, may_know
 from softwarp.training.job import build_batches, prepare, start_accelerator
 from softwarp.training.ladder import Ladder
 from softwarp.training.networks import Networks, Question, pick_network
 from softwarp.training.own_plan import asked_of, cropped, idle, minutes, plan_in, planned, what_fits
 from softwarp.training.rungs import SHRINKAGES
 from softwarp.training.step_batches import in_words
+from softwarp.training.tuned import outlook
 
 OnBest = Callable[[Recipe], None]
 
@@ -54,6 +56,7 @@ def plan_and_choose(
     budget: float | None = None,
     networks: Networks | None = None,
     seeds: int = 1,
+    ship: bool = False,
     fresh: bool = False,
     hand_out: OnBest = lambda recipe: None,
     on_event: OnEvent | None = None,
@@ -65,6 +68,7 @@ def plan_and_choose(
         given: keys that were set on purpose; a crop, a head or a number of epochs given so is kept.
         budget: seconds for all of it.
         networks: those to choose from; None trains that of the recipe.
+        ship: whether the model is made once more on all classes, which takes time, too.
         fresh: measures and chooses again, whatever was found before.
         hand_out: called with the recipe of the best model so far, before fine-tuning, which takes long.
     """
@@ -115,7 +119,7 @@ def plan_and_choose(
         source = load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=table)
     if reason:
         return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {reason}")
-    work = _work_on(source, recipe, choosing, seeds)
+    work = replace(_work_on(source, recipe, choosing, seeds), shipped=len(table.labels) if ship else 0)
     if ranking:
         known = ranking.judged and may_know(recipe)
         work = replace(work, spent=ranking.spent, known=known)
@@ -164,7 +168,11 @@ def _climbed(climb: Climb, ladder: Ladder, hand_out: OnBest) -> Settled:
     if not ladder.stopped:
         hand_out(made_as(climb.recipe, ladder.choice().chosen, size=climb.size))
     choice = fine_tune(climb, ladder)
-    return _settled(climb, choice, _rising(choice, ladder.stopped))
+    return _settled(
+        climb,
+        choice,
+        _rising(choice, ladder.stopped, climb.work.final(climb.plan.pace, choice.chosen.epochs)),
+    )
 
 
 def _settled(climb: Climb, choice: Choice, more: str) -> Settled:
@@ -186,13 +194,18 @@ def _at_bound(start: StartPart | None) -> list[str]:
     return [f"shrinkage {start.shrinkage:g} is the least that is tried; a smaller one may be better still"]
 
 
-def _rising(choice: Choice, stopped: str) -> str:
-    """A line if fine-tuning was still improving when it had to end."""
-    if not choice.still_rising() or stopped == "flat":
+def _rising(choice: Choice, stopped: str, final: float) -> str:
+    """A line if fine-tuning was still improving when it had to end.
+
+    Args:
+        final: seconds that the final models take.
+    """
+    epochs, short = choice.chosen.epochs, stopped == "time"
+    if stopped == "flat" or not (choice.still_rising() or (short and epochs)):
         return ""
-    epochs = choice.chosen.epochs
-    more = "a longer budget" if stopped == "time" else f"more epochs (phases.0.epochs={2 * epochs})"
-    return f"the curve was still rising after {epochs} epochs; {more} may give more"
+    more = "a longer budget" if short else f"more epochs (phases.0.epochs={2 * epochs})"
+    guess = outlook(choice, final) if short else ""
+    return f"the curve was still rising after {counted(epochs, 'epoch')}; {guess or f'{more} may give more'}"
 
 
 def _resized(recipe: Recipe, given: Collection[str]) -> Recipe:
@@ -250,4 +263,6 @@ def _check(recipe: Recipe) -> str:
 def _work_on(source: Source, recipe: Recipe, choosing: bool, seeds: int) -> Workload:
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
-    return Workload(len(source.labels), judged, choosing, seeds, observed, source.closed)
+    among_all = recipe.evaluation.whole_gallery and not source.closed
+    distractors = len(items_to_calibrate(source.labels, seed=recipe.seed)) if among_all else 0
+    return Workload(len(source.labels), judged, choosing, seeds, observed, source.closed, distractors)

@@ -36,10 +36,12 @@ def recipe_for(
     table: ImageTable | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Recipe:
-    """Return the recipe for these images with KEY=VALUE changes."""
+    """Return the recipe for these images with KEY=VALUE changes; the resizing follows another crop."""
     judged: Judged = "validation" if split == "validation" else "test"
     backbone = _given(changes, "model", "backbone")
     settings = settings_for(root, protocol=judged, depth=depth_of(changes), table=table, backbone=backbone)
+    if isinstance(crop := _given(changes, "data", "crop"), int):
+        settings["data"]["resize"] = resize_for(crop, settings["model"]["backbone"])
     return changed(settings, changes, source=f"recipe for {root}", split=split, tell=tell)
 
 

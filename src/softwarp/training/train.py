@@ -115,7 +115,8 @@ def training(
             job.signalled = lambda signals: on_event(Stopping(signals))
         if recipe.evaluation.baseline and job.state.baseline is None:
             frozen = Untrained(untrained(job), plain_norm)
-            job.state.baseline = evaluate_job(job, frozen, distance="cosine").metrics
+            whole = recipe.evaluation.whole_gallery
+            job.state.baseline = evaluate_job(job, frozen, distance="cosine", whole_gallery=whole).metrics
         yield from job.state.history[:]
         yield from work_through(job, step_done)
         finish(job)
@@ -284,7 +285,13 @@ def finish(job: Job) -> None:
         model.load_state_dict(job.run.load_model())  # the best on validation
         rows = [row for row in rows if row["epoch"] <= job.state.best_epoch]
     judged = model if job.state.step else Untrained(model.eval(), model.from_pooled)
-    judgement = evaluate_job(job, judged, distance=str(job.loss.distance), clustering=settings.clustering)
+    judgement = evaluate_job(
+        job,
+        judged,
+        distance=str(job.loss.distance),
+        clustering=settings.clustering,
+        whole_gallery=settings.whole_gallery,
+    )
     distance = rows[-1]["avg_dtp"] if rows else distance_to_proxy(job)  # without an epoch, that of the start
     if processes.is_main():
         job.run.save_model(model.state_dict())

@@ -15,6 +15,7 @@ from softwarp import processes
 from softwarp.data.readers import ImageTable
 from softwarp.events import Event, OnEvent, Progress, part_of
 from softwarp.recipe.schema import Recipe, StartPart
+from softwarp.runs.choice import Choice
 from softwarp.runs.run import Run
 from softwarp.training.budget import Plan, Workload
 from softwarp.training.choice import mean_of, read_looks
@@ -22,6 +23,7 @@ from softwarp.training.ladder import Ladder, Seen
 from softwarp.training.train import training
 
 PATIENCE = 2  # looks without a new best value after which the halves stop
+HOUR = 3600.0  # seconds, the budget that is spoken of where a shorter one ended too early
 MOST_LOOKS = 256  # so that a recipe has a number of epochs
 
 Histories = list[list[dict[str, Any]]]
@@ -162,3 +164,23 @@ def seconds_to_come(tuning: Tuning, epochs: int, spent: Sequence[float]) -> floa
     work, pace = tuning.work, tuning.plan.pace
     slower = spent[-1] / (len(tuning.halves) * work.fold(pace, tuning.every, tuning.every))
     return spent[-1] + slower * work.final(pace, epochs + tuning.every)
+
+
+def outlook(choice: Choice, final: float) -> str:
+    """Return in words what an hour in all would probably bring; empty if the curve does not say.
+
+    Each further look is taken to bring half of what the one before brought.
+
+    Args:
+        final: seconds that the final models take.
+    """
+    curve, took = list(choice.curve().values()), {each.name: each.seconds for each in choice.rungs}
+    tuned = took.pop("fine-tuned", 0.0) + final
+    more = math.floor((HOUR - sum(took.values())) * len(curve) / tuned) - len(curve) if tuned else 0
+    if len(curve) < 2 or more < 1 or curve[-1] <= curve[-2]:
+        return ""
+    gain = 100 * (curve[-1] - curve[-2])
+    return (
+        f"the last look brought {gain:+.1f} MAP@R, so an hour in all would bring about "
+        f"{gain * (1 - 0.5**more):+.1f} more (a guess: each look half of the one before)"
+    )

@@ -170,6 +170,7 @@ def judged_recipe(recipe: Recipe, *, objective: str, prune: bool) -> Recipe:
         "every": every,
         "clustering": objective in names_of("clustering"),
         "baseline": False,
+        "whole_gallery": False,
     }
     return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update=changes)})
 
