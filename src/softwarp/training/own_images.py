@@ -265,4 +265,6 @@ def _work_on(source: Source, recipe: Recipe, choosing: bool, seeds: int) -> Work
     observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
     among_all = recipe.evaluation.whole_gallery and not source.closed
     distractors = len(items_to_calibrate(source.labels, seed=recipe.seed)) if among_all else 0
-    return Workload(len(source.labels), judged, choosing, seeds, observed, source.closed, distractors)
+    return Workload(
+        len(source.labels), judged, choosing, seeds, observed, source.closed, distractors=distractors
+    )
