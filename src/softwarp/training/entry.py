@@ -23,7 +23,7 @@ from softwarp.training.backbones import NONE_HERE
 from softwarp.training.budget import parse_budget, parse_fast
 from softwarp.training.hand_out import HandOut, check_ships
 from softwarp.training.networks import Networks, has_adapters_package, networks_at_hand
-from softwarp.training.own_images import Settled, plan_and_choose
+from softwarp.training.own_images import Settled, Wish, plan_and_choose
 from softwarp.training.own_recipe import depth_of, recipe_for
 from softwarp.training.step_batches import room_of
 from softwarp.training.train import train_recipe as train_recipe
@@ -249,8 +249,7 @@ def train_runs(
     settled = Settled(recipe, "")
     if own is not None:
         handed = HandOut(own.table, folder, places, on_event)
-        settled = plan_and_choose(
-            recipe,
+        wish = Wish(
             own.table,
             folder,
             given=own.given,
@@ -259,9 +258,9 @@ def train_runs(
             seeds=seeds,
             ship=ship,
             fresh=fresh,
-            hand_out=handed.for_now,
             on_event=on_event,
         )
+        settled = plan_and_choose(recipe, wish, hand_out=handed.for_now)
         tell(on_event, settled.said)
     else:
         room = room_of(recipe)

@@ -5,9 +5,12 @@ best so far is handed out before the next one begins.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
 
 from softwarp import processes
 from softwarp.data.readers import ImageTable
@@ -20,17 +23,14 @@ from softwarp.recipe.schema import Recipe, StartPart
 from softwarp.runs.choice import Choice
 from softwarp.runs.run import Run
 from softwarp.tables import counted
-from softwarp.training.budget import (
-    BUDGET,
-    Workload,
-)
+from softwarp.training.budget import BUDGET, Plan, Workload
 from softwarp.training.choice import FROZEN, made_as, why_frozen
 from softwarp.training.climb import Climb, climb_on_features, fine_tune, planned_again
 from softwarp.training.earlier import check_earlier, clear, places_of
 from softwarp.training.features import items_to_calibrate, may_know
 from softwarp.training.job import build_batches, prepare, start_accelerator
 from softwarp.training.ladder import Ladder
-from softwarp.training.networks import Networks, Question, pick_network
+from softwarp.training.networks import Networks, Question, Ranking, pick_network
 from softwarp.training.own_plan import asked_of, cropped, idle, minutes, plan_in, planned, what_fits
 from softwarp.training.rungs import SHRINKAGES
 from softwarp.training.step_batches import in_words
@@ -47,115 +47,169 @@ class Settled(NamedTuple):
     choice: Choice | None = None
 
 
-def plan_and_choose(
-    recipe: Recipe,
-    table: ImageTable,
-    folder: Path,
-    *,
-    given: Collection[str] = (),
-    budget: float | None = None,
-    networks: Networks | None = None,
-    seeds: int = 1,
-    ship: bool = False,
-    fresh: bool = False,
-    hand_out: OnBest = lambda recipe: None,
-    on_event: OnEvent | None = None,
-) -> Settled:
-    """Return the recipe of the final model: the best rung that fits into the budget.
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of a model of own images.
 
     Args:
         table: of the images.
+        folder: of the run.
         given: keys that were set on purpose; a crop, a head or a number of epochs given so is kept.
-        budget: seconds for all of it.
+        budget: seconds for all of it; None for a target of ten minutes.
         networks: those to choose from; None trains that of the recipe.
         ship: whether the model is made once more on all classes, which takes time, too.
         fresh: measures and chooses again, whatever was found before.
+    """
+
+    table: ImageTable
+    folder: Path
+    given: frozenset[str] = frozenset()
+    budget: float | None = None
+    networks: Networks | None = None
+    seeds: int = 1
+    ship: bool = False
+    fresh: bool = False
+    on_event: OnEvent | None = None
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys that were set on purpose; whole phases set their epochs."""
+        return {*self.given, *(["phases.0.epochs"] if self.given & {"phases", "phases.0"} else [])}
+
+    @property
+    def seconds(self) -> float:
+        """The time that there is."""
+        return BUDGET if self.budget is None else self.budget
+
+    @property
+    def candidates(self) -> Networks | None:
+        """The networks to choose from, with a crop that was given."""
+        return self.networks and self.networks.changed(lambda each: _resized(each, self.keys))
+
+    def size(self, recipe: Recipe) -> int | None:
+        """Return the size of the embedding; None if it was left open."""
+        return recipe.model.embedding_size if "model.embedding_size" in self.given else None
+
+    def source_of(self, recipe: Recipe) -> Source:
+        """Return the images as a recipe sees and divides them."""
+        return load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=self.table)
+
+
+def plan_and_choose(recipe: Recipe, wish: Wish, *, hand_out: OnBest = lambda recipe: None) -> Settled:
+    """Return the recipe of the final model: the best rung that fits into the budget.
+
+    Args:
         hand_out: called with the recipe of the best model so far, before fine-tuning, which takes long.
     """
     unchecked = _check(recipe)
-    choosing, given = not unchecked, set(given)
-    networks = networks and networks.changed(lambda each: _resized(each, given))
-    recipe = _resized(recipe, given)
-    accelerator = start_accelerator(recipe, folder)
-    source = load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=table)
-    tell(on_event, source.protocol)
+    recipe = _resized(recipe, wish.keys)
+    accelerator = start_accelerator(recipe, wish.folder)
+    source = wish.source_of(recipe)
+    tell(wish.on_event, source.protocol)
     build_batches(recipe.batches, source.labels, recipe.seed)  # refused now, not after the choice
-    if given & {"phases", "phases.0"}:
-        given.add("phases.0.epochs")
-    if not fresh:
+    _look_back(recipe, wish, source, accelerator, choosing=not unchecked)
+    reason = why_frozen(source.labels, choosing=not unchecked)
+    ranking = _ranking(recipe, wish, source, unchecked or reason, accelerator.device)
+    if ranking and (networks := wish.candidates):
+        recipe = networks.recipe_of(ranking.chosen)
+        source = wish.source_of(recipe)
+    if reason:
+        return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {reason}")
+    work = _work_on(source, recipe, wish, choosing=not unchecked)
+    if ranking:
+        work = replace(work, spent=ranking.spent, known=ranking.judged and may_know(recipe))
+    asked_epochs = recipe.phases[0].epochs
+    plan = _plan(recipe, wish, source, work, accelerator.device)
+    climb = Climb(
+        recipe=planned(recipe, plan),
+        source=source,
+        table=wish.table,
+        folder=wish.folder / "choice",
+        plan=plan,
+        work=work,
+        size=wish.size(recipe),
+        budget=wish.seconds,
+        asked=asked_epochs,
+        exactly="phases.0.epochs" in wish.keys,
+        calibrates=_calibrates(recipe, wish.keys),
+        device=accelerator.device,
+        networks=ranking.table() if ranking else (),
+        on_event=wish.on_event,
+    )
+    return _unchecked(climb, unchecked) if unchecked else _chosen(climb, wish, hand_out)
+
+
+def _look_back(
+    recipe: Recipe, wish: Wish, source: Source, accelerator: Accelerator, *, choosing: bool
+) -> None:
+    """Refuse what an earlier command has left in the folder, if it is of another kind; or remove it."""
+    networks, folder = wish.candidates, wish.folder
+    if not wish.fresh:
         check_earlier(
             recipe,
             folder,
             source.sha256,
-            lambda each: asked_of(each, given, budget),
+            lambda each: asked_of(each, wish.keys, wish.budget),
             choosing=choosing,
             by=networks.recipe_of if networks else None,
-            seeds=seeds,
+            seeds=wish.seeds,
         )
-    else:
-        first = networks.recipe_of(networks.usual) if networks else recipe
-        prepare(first, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
-        # If this is stopped, the next attempt must not take earlier runs for its own.
-        processes.from_main(lambda: _forget(folder))
-    size = recipe.model.embedding_size if "model.embedding_size" in given else None
-    reason = why_frozen(source.labels, choosing=choosing)
-    ranking = networks and pick_network(
+        return
+    first = networks.recipe_of(networks.usual) if networks else recipe
+    prepare(first, Run(folder), accelerator, source)  # a recipe that is refused removes nothing
+    # If this is stopped, the next attempt must not take earlier runs for its own.
+    processes.from_main(lambda: _forget(folder))
+
+
+def _ranking(recipe: Recipe, wish: Wish, source: Source, unable: str, device: torch.device) -> Ranking | None:
+    """The network that suits the training classes best, if there are several to choose from."""
+    networks = wish.candidates
+    if networks is None:
+        return None
+    return pick_network(
         Question(
             networks=networks,
             asked=_question(recipe, source),
-            table=table,
+            table=wish.table,
             source=source,
-            folder=folder,
-            size=size,
-            calibrates=_calibrates(recipe, given),
-            budget=BUDGET if budget is None else budget,
-            unable=unchecked or reason,
-            device=accelerator.device,
-            on_event=on_event,
+            folder=wish.folder,
+            size=wish.size(recipe),
+            calibrates=_calibrates(recipe, wish.keys),
+            budget=wish.seconds,
+            unable=unable,
+            device=device,
+            on_event=wish.on_event,
         )
     )
-    if networks and ranking:
-        recipe = networks.recipe_of(ranking.chosen)
-        source = load_source(recipe.data.uncached(), recipe.evaluation.plan(), table=table)
-    if reason:
-        return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {reason}")
-    work = replace(_work_on(source, recipe, choosing, seeds), shipped=len(table.labels) if ship else 0)
-    if ranking:
-        known = ranking.judged and may_know(recipe)
-        work = replace(work, spent=ranking.spent, known=known)
-    file, device = folder / "choice" / "plan.json", accelerator.device
-    plan = processes.from_main(lambda: plan_in(recipe, source, work, file, device, given, budget, fresh))
-    asked_epochs, recipe = recipe.phases[0].epochs, planned(recipe, plan)
-    if not choosing:
-        what = what_fits(plan, work, asked_epochs, exactly=True)
-        tell(on_event, f"expected time: {minutes(plan.seconds)} ({what})")
-        tell(on_event, f"batches: {in_words(recipe.batches)}")
-        return Settled(recipe, f"not checked against the frozen features, because {unchecked}")
-    climb = Climb(
-        recipe=recipe,
-        source=source,
-        table=table,
-        folder=folder / "choice",
-        plan=plan,
-        work=work,
-        size=size,
-        budget=BUDGET if budget is None else budget,
-        asked=asked_epochs,
-        exactly="phases.0.epochs" in given,
-        calibrates=_calibrates(recipe, given),
-        device=device,
-        networks=ranking.table() if ranking else (),
-        on_event=on_event,
+
+
+def _plan(recipe: Recipe, wish: Wish, source: Source, work: Workload, device: torch.device) -> Plan:
+    file = wish.folder / "choice" / "plan.json"
+    return processes.from_main(
+        lambda: plan_in(recipe, source, work, file, device, wish.keys, wish.budget, wish.fresh)
     )
-    tell(
-        on_event,
-        f"expected time: {climb.time()} ({what_fits(plan, work, asked_epochs, exactly=climb.exactly)})",
-    )
-    asked = _question(recipe, source)
-    ladder = Ladder.open(climb.file, asked, budget=climb.budget, fresh=fresh, spent=work.spent)
+
+
+def _unchecked(climb: Climb, why: str) -> Settled:
+    """What is trained as planned, because nothing can judge it."""
+    what = what_fits(climb.plan, climb.work, climb.asked, exactly=True)
+    tell(climb.on_event, f"expected time: {minutes(climb.plan.seconds)} ({what})")
+    tell(climb.on_event, f"batches: {in_words(climb.recipe.batches)}")
+    return Settled(climb.recipe, f"not checked against the frozen features, because {why}")
+
+
+def _chosen(climb: Climb, wish: Wish, hand_out: OnBest) -> Settled:
+    """Choose rung by rung, unless there is no time even for features."""
+    plan, work = climb.plan, climb.work
+    what = what_fits(plan, work, climb.asked, exactly=climb.exactly)
+    tell(climb.on_event, f"expected time: {climb.time()} ({what})")
+    asked = _question(climb.recipe, climb.source)
+    ladder = Ladder.open(climb.file, asked, budget=climb.budget, fresh=wish.fresh, spent=work.spent)
     ladder.save(climb.file)
-    if not plan.epochs and budget is not None and work.features(plan.pace) > max(0, budget - work.spent):
-        return Settled(made_as(recipe, FROZEN), f"chosen: the frozen features, because {idle(asked_epochs)}")
+    left = max(0.0, climb.budget - work.spent)
+    if not plan.epochs and wish.budget is not None and work.features(plan.pace) > left:
+        frozen, why = made_as(climb.recipe, FROZEN), idle(climb.asked)
+        return Settled(frozen, f"chosen: the frozen features, because {why}")
     return _climbed(climb, ladder, hand_out)
 
 
@@ -260,11 +314,16 @@ def _check(recipe: Recipe) -> str:
     return ""
 
 
-def _work_on(source: Source, recipe: Recipe, choosing: bool, seeds: int) -> Workload:
+def _work_on(source: Source, recipe: Recipe, wish: Wish, *, choosing: bool) -> Workload:
     judged = len(source.query_labels) + (0 if source.gallery_labels is None else len(source.gallery_labels))
-    observed = min(len(source.labels), recipe.evaluation.avg_dtp_images)
     among_all = recipe.evaluation.whole_gallery and not source.closed
-    distractors = len(items_to_calibrate(source.labels, seed=recipe.seed)) if among_all else 0
     return Workload(
-        len(source.labels), judged, choosing, seeds, observed, source.closed, distractors=distractors
+        trained=len(source.labels),
+        judged=judged,
+        choosing=choosing,
+        seeds=wish.seeds,
+        observed=min(len(source.labels), recipe.evaluation.avg_dtp_images),
+        closed=source.closed,
+        distractors=len(items_to_calibrate(source.labels, seed=recipe.seed)) if among_all else 0,
+        shipped=len(wish.table.labels) if wish.ship else 0,
     )
