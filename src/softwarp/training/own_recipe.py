@@ -41,7 +41,7 @@ def recipe_for(
     backbone = _given(changes, "model", "backbone")
     settings = settings_for(root, protocol=judged, depth=depth_of(changes), table=table, backbone=backbone)
     if isinstance(crop := _given(changes, "data", "crop"), int) and crop > 0:
-        settings["data"]["resize"] = resize_for(crop, settings["model"]["backbone"])
+        settings["data"] |= {"crop": crop, "resize": resize_for(crop, settings["model"]["backbone"])}
     return changed(settings, changes, source=f"recipe for {root}", split=split, tell=tell)
 
 
