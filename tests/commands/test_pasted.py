@@ -55,5 +55,5 @@ def test_printed_names_are_quoted(tmp_path, monkeypatch):
             return None
 
     monkeypatch.setattr("safetensors.safe_open", lambda *_: Opened())
-    line = _next("run", [], tmp_path / "my birds.safetensors")
+    line = _next([], tmp_path / "my birds.safetensors")
     assert str(tmp_path / "my birds.safetensors") in shlex.split(line)

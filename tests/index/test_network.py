@@ -4,11 +4,10 @@ import shutil
 
 import numpy as np
 import pytest
-import timm
 import torch
 from PIL import Image
 from safetensors import safe_open
-from safetensors.torch import save_file
+from support.tiny_networks import places  # noqa: F401
 from typer.testing import CliRunner
 
 import softwarp
@@ -17,29 +16,11 @@ from softwarp.events import Note
 from softwarp.index import network
 from softwarp.index.embed_tree import embed_tree
 from softwarp.index.index import Index
-from softwarp.models import known_weights
-from softwarp.models.adding_weights import add_weights
 from softwarp.models.embedder import Embedder
 from softwarp.recipe.schema import StartPart
 from softwarp.training.head import embed, starting_head
 
 OWN = "test_vit-calibrated"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def places(tmp_path_factory):
-    """Weights of a tiny network and nothing else, no hub, and a cache of its own."""
-    folder = tmp_path_factory.mktemp("places")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOFTWARP_WEIGHTS", str(folder / "weights"))
-        patch.setenv("SOFTWARP_CACHE", str(folder / "cache"))
-        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        patch.setattr(known_weights, "packaged_efficientnet_lite0", lambda: None)
-        patch.setattr(known_weights, "_in_cache", list)
-        torch.manual_seed(3)
-        save_file(timm.create_model("test_vit").state_dict(), folder / "weights.safetensors")
-        add_weights(folder / "weights.safetensors", "test_vit", licence="mit")
-        yield folder
 
 
 def draw(root, *, classes=8, images=6, tellable=True, seed=0):

@@ -170,6 +170,13 @@ def test_the_pace_is_measured_on_the_model_and_the_images(tmp_path):
     assert not list((tmp_path / "run").iterdir())
 
 
+def test_weights_that_cannot_be_had_are_refused_before_anything_is_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr("softwarp.training.budget.seconds_of", None)
+    model = ModelPart(backbone="test_efficientnet.r160_in1k", pretrained=str(tmp_path / "gone.pth"))
+    with pytest.raises(FileNotFoundError, match=r"gone\.pth does not exist"):
+        measure_pace(model, None, 32, torch.device("cpu"), tmp_path)
+
+
 def test_a_checkpoint_of_adapters_is_timed_at_its_size(tmp_path, monkeypatch):
     sizes, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (sizes.append(os.fstat(file).st_size), fsync(file)))

@@ -195,7 +195,7 @@ def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.devi
     Args:
         folder: on the disk that checkpoints go to.
     """
-    network = Embedder(**model.model_dump() | {"pretrained": False}).to(device)
+    network = Embedder(**model.model_dump()).to(device)  # weights that cannot be had are refused now
     channels = network.backbone.in_channels
     images = torch.randint(256, (TIMED, channels, crop, crop), dtype=torch.uint8, device=device)
 

@@ -40,8 +40,8 @@ def recipe_for(
     judged: Judged = "validation" if split == "validation" else "test"
     backbone = _given(changes, "model", "backbone")
     settings = settings_for(root, protocol=judged, depth=depth_of(changes), table=table, backbone=backbone)
-    if isinstance(crop := _given(changes, "data", "crop"), int):
-        settings["data"]["resize"] = resize_for(crop, settings["model"]["backbone"])
+    if isinstance(crop := _given(changes, "data", "crop"), int) and crop > 0:
+        settings["data"] |= {"crop": crop, "resize": resize_for(crop, settings["model"]["backbone"])}
     return changed(settings, changes, source=f"recipe for {root}", split=split, tell=tell)
 
 
