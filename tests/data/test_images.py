@@ -128,7 +128,7 @@ def test_colours_jitter_and_rectangles_are_erased_where_asked(name):
 def test_what_cannot_be_is_answered_with_what_can():
     with pytest.raises(ValueError, match=r"'random_resize_crop'.*random_resized_crop"):
         train_transform("random_resize_crop", resize=8, crop=8)
-    with pytest.raises(ValueError, match=r"crop is 9 .*8"):
+    with pytest.raises(ValueError, match=r"crop of 9 .*8"):
         images.test_transform(resize=8, crop=9)
 
 
