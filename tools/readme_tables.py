@@ -257,15 +257,14 @@ def frozen_table(content: dict[str, Any]) -> str:
 
 
 def backbones_table(content: dict[str, Any]) -> str:
-    """Return the networks that `softwarp backbones` compared, and under which load their times are."""
+    """Return the networks that `softwarp backbones` compared."""
     rows = tuple(JudgedBackbone(**row) for row in content["rows"])
     table = Backbones(rows, content["judged"], content["images"]).table().markdown()
-    threads, load = content["environment"]["threads"], content["load"]
+    threads = content["environment"]["threads"]
     return table + (
         f"\n{content['images']:,} images of CUB's classes 101 to 120, none held out, in "
         f"{content['minutes']:.0f} minutes in all. In brackets 95% intervals over classes. ms: an image in "
-        f"the network, {counted(threads, 'thread')}, on a machine with {load:.0f} times as much work as "
-        f"cores, so only to be compared with each other. By `{content['command']}` "
+        f"the network, {counted(threads, 'thread')}. By `{content['command']}` "
         "([results/backbones_cub.json](../results/backbones_cub.json)).\n"
     )
 
