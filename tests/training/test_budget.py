@@ -35,8 +35,8 @@ def needed(crop, epochs, work=WORK):
     return work.seconds(pace(crop), epochs)
 
 
-def plan(budget, epochs=16, fewest=4, work=WORK):
-    return fit(pace, work, crops=CROPS, epochs=epochs, fewest=fewest, budget=budget)
+def plan(budget, epochs=16, fewest=4, work=WORK, measured=pace, clock=lambda: 0.0):
+    return fit(measured, work, crops=CROPS, epochs=epochs, fewest=fewest, budget=budget, clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,29 @@ def test_the_largest_crop_is_kept_and_epochs_give_way_first():
     assert (shorter.crop, shorter.epochs) == (224, 8)
     assert shorter.seconds == needed(224, 8)
     assert plan(needed(224, 4)).crop == 224
+
+
+def test_finding_out_how_long_it_takes_takes_time_too():
+    asked = []
+
+    def slowly(crop):
+        asked.append(crop)
+        return pace(crop)
+
+    later = plan(needed(224, 8) + 20, measured=slowly, clock=lambda: 20.0 * len(asked))
+    assert (later.epochs, later.measuring, later.seconds) == (8, 20.0, needed(224, 8) + 20)
+    assert plan(needed(224, 8) + 10, measured=slowly, clock=lambda: 20.0 * len(asked)).epochs < 8
+
+
+def test_smaller_crops_are_not_measured_where_even_the_smallest_must_be_too_slow():
+    asked = []
+
+    def noted(crop):
+        asked.append(crop)
+        return pace(crop)
+
+    assert plan(needed(224, 4) / 4, measured=noted).epochs == 0
+    assert asked == [224]
 
 
 def test_then_the_crop_gives_way_and_at_last_training():

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from softwarp.recipe.schema import ModelPart
 from softwarp.training.timing import seconds_of
 
 BUDGET = 600.0  # seconds, the target without a budget
+HOPELESS = 3.0  # times the limit: the smallest crop has half of the pixels, so none will fit
 UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
@@ -124,12 +126,17 @@ class Workload:
 
 @dataclass(frozen=True)
 class Plan:
-    """The side of the crop, the most epochs, the seconds that all of it should take, and the pace."""
+    """The side of the crop, the most epochs, the seconds that all of it should take, and the pace.
+
+    Args:
+        measuring: the seconds that finding this out took.
+    """
 
     crop: int
     epochs: int
     seconds: float
     pace: Pace
+    measuring: float = 0.0
 
 
 def crops_below(largest: int, step: int = 1) -> list[int]:
@@ -165,6 +172,7 @@ def fit(
     epochs: int,
     fewest: int,
     budget: float | None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
     """Return the largest crop, and at it the most epochs, that fit into the budget.
 
@@ -175,16 +183,24 @@ def fit(
         crops: to choose from, largest first.
         epochs: the most.
         fewest: fewer are not worth it.
+        clock: tells the seconds, of which finding this out takes some, too.
     """
-    limit = BUDGET if budget is None else budget
+    begun = clock()
+
+    def plan(crop: int, count: int, pace: Pace) -> Plan:
+        measuring = clock() - begun
+        return Plan(crop, count, measuring + work.seconds(pace, count), pace, measuring)
+
+    paces = {}
     for crop in crops:
-        pace = pace_at(crop)
+        paces[crop] = pace = pace_at(crop)
+        limit = (BUDGET if budget is None else budget) - (clock() - begun)
         fitting = [count for count in range(fewest, epochs + 1) if work.seconds(pace, count) <= limit]
         if fitting or budget is None:
-            most = whole_looks(max(fitting, default=fewest))[1]
-            return Plan(crop, most, work.seconds(pace, most), pace)
-    pace = pace_at(crops[0])
-    return Plan(crops[0], 0, work.seconds(pace, 0), pace)
+            return plan(crop, whole_looks(max(fitting, default=fewest))[1], pace)
+        if work.seconds(pace, fewest) > HOPELESS * limit:
+            break
+    return plan(crops[0], 0, paces[crops[0]])
 
 
 def measure_pace(model: ModelPart, source: Source, crop: int, device: torch.device, folder: Path) -> Pace:

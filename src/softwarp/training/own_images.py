@@ -201,12 +201,13 @@ def _unchecked(climb: Climb, why: str) -> Settled:
 def _chosen(climb: Climb, wish: Wish, hand_out: OnBest) -> Settled:
     """Choose rung by rung, unless there is no time even for features."""
     plan, work = climb.plan, climb.work
+    spent = work.spent + plan.measuring
     what = what_fits(plan, work, climb.asked, exactly=climb.exactly)
     tell(climb.on_event, f"expected time: {climb.time()} ({what})")
     asked = _question(climb.recipe, climb.source)
-    ladder = Ladder.open(climb.file, asked, budget=climb.budget, fresh=wish.fresh, spent=work.spent)
+    ladder = Ladder.open(climb.file, asked, budget=climb.budget, fresh=wish.fresh, spent=spent)
     ladder.save(climb.file)
-    left = max(0.0, climb.budget - work.spent)
+    left = max(0.0, climb.budget - spent)
     if not plan.epochs and wish.budget is not None and work.features(plan.pace) > left:
         frozen, why = made_as(climb.recipe, FROZEN), idle(climb.asked)
         return Settled(frozen, f"chosen: the frozen features, because {why}")

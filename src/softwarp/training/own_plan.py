@@ -1,7 +1,7 @@
 """What of the training on own images fits into the time: measured once, and kept in choice/plan.json."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ def plan_in(
         same = found.get("asked") == asked and found.get("timed", timed) == timed
         if same and "pace" in found["plan"]:  # a plan of version 0.1 has none
             pace = Pace(**found["plan"]["pace"])
-            seconds = work.seconds(pace, found["plan"]["epochs"])  # perhaps for more seeds
-            return Plan(**found["plan"] | {"pace": pace, "seconds": seconds})
+            plan = Plan(**found["plan"] | {"pace": pace})
+            seconds = plan.measuring + work.seconds(pace, plan.epochs)  # perhaps for more seeds
+            return replace(plan, seconds=seconds)
     file.parent.mkdir(parents=True, exist_ok=True)
     plan = fit(lambda side: measure_pace(recipe.model, source, side, device, file.parent), work, **asked)
     write_json(file, {"asked": asked, "timed": timed, "plan": asdict(plan)})
