@@ -94,7 +94,11 @@ def test_the_time_that_it_took_is_part_of_the_budget(compared):
     folder, model, _ = compared
     seconds = sum(each.seconds for each in model.choice.networks)
     assert seconds > 0
-    assert json.loads((folder / "choice" / "ladder.json").read_text())["spent"] == pytest.approx(seconds)
+    ladder, plan = (
+        json.loads((folder / "choice" / f"{name}.json").read_text()) for name in ("ladder", "plan")
+    )
+    assert plan["plan"]["measuring"] > 0
+    assert ladder["spent"] == pytest.approx(seconds + plan["plan"]["measuring"])
 
 
 def test_a_network_that_does_not_read_the_crop_is_left_out(images, tmp_path):

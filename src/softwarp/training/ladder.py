@@ -55,7 +55,7 @@ class Ladder(BaseModel):
     granted: int = 0  # epochs of fine-tuning that the halves may train
     stopped: str = ""  # why they may not train more
     budget: float = 0.0  # seconds for all of it
-    spent: float = 0.0  # seconds before the first rung, in which a network was chosen
+    spent: float = 0.0  # seconds before the first rung, in which a network was chosen and the plan was made
     pace: dict[str, float] | None = None  # timed again, where the plan left no time to fine-tune
 
     @staticmethod
