@@ -11,7 +11,6 @@ of the other two. It writes results/benchmark_ladder.json.
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -25,12 +24,12 @@ from rich.progress import track
 
 import softwarp
 from softwarp.data.trees import find_images
-from softwarp.files import write_text
+from softwarp.files import write_json
 from softwarp.frozen.features import TOGETHER, files_of, pooled_features
 from softwarp.inference import BATCH, EmbeddingModel
 from softwarp.memory import freed_memory_kept
 from softwarp.metrics.threads import read_ahead
-from softwarp.runs.provenance import code
+from softwarp.runs.provenance import environment
 from softwarp.training.backbones import CROP, frozen_model
 
 RESULT = Path(__file__).parent.parent / "results" / "benchmark_ladder.json"
@@ -122,15 +121,10 @@ def main() -> None:
                 statistics.median((net + read) / ours for ours, net, read in rounds), 3
             ),
         },
-        "machine": {
-            "code": code(),
-            "system": f"{platform.system()} {platform.machine()}",
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-        },
+        "cores": os.cpu_count(),
+        "environment": environment(),
     }
-    write_text(RESULT, json.dumps(result, indent=2) + "\n")
+    write_json(RESULT, result)
     print(json.dumps(result, indent=2))
 
 
